@@ -7,10 +7,20 @@
 namespace millrace {
 namespace {
 
+// Where rows and prompts lie tells nothing of them: their digests are in the identity.
+SourceConfig without_paths(SourceConfig source) {
+  source.path.clear();
+  source.idx_to_prompt.reset();
+  return source;
+}
+
+// `identity`: see identity_of_losses.
 template <class Config, class... Sections>
-LoopConfig loop_of(const Config& c, int micro_batch, const Sections&... of_losses) {
+LoopConfig loop_of(const Config& c, int micro_batch, const nlohmann::json& identity, const Sections&... of_losses) {
   // Means of more samples vary less.
-  const auto settings = (config::dump_yaml(of_losses) + ...) + std::to_string(c.batch.global);
+  const auto settings = (config::dump_yaml(of_losses) + ...) + config::dump_yaml(without_paths(c.data.train)) +
+                        config::dump_yaml(c.data.images) + config::dump_yaml(c.transform) +
+                        std::to_string(c.batch.global) + identity.dump();
   return {c.run.dir, c.duration, {c.batch.global, micro_batch}, c.checkpoint, c.log,
           c.record,  c.guard,    hash128(settings).hex()};
 }
@@ -108,8 +118,10 @@ void TrainBatchConfig::describe(config::Section& section) {
       .at_least(1);
 }
 
-LoopConfig TrainConfig::loop(int micro_batch) const {
-  return loop_of(*this, micro_batch, objective, model, data.train, transform);
+LoopConfig TrainConfig::loop(int micro_batch, const nlohmann::json& identity) const {
+  auto tokens = tokenizer;
+  if (tokens.mode == TokenizerConfig::Mode::automatic) tokens.mode = TokenizerConfig::Mode::hf;  // which it stands for
+  return loop_of(*this, micro_batch, identity, objective, tokens);
 }
 
 AutoencoderTrainConfig::AutoencoderTrainConfig() {
@@ -147,8 +159,8 @@ void AutoencoderTrainConfig::describe(config::Section& section) {
   ignore_other_sections(section);
 }
 
-LoopConfig AutoencoderTrainConfig::loop() const {
-  return loop_of(*this, batch.micro, autoencoder, model, data.train, transform);
+LoopConfig AutoencoderTrainConfig::loop(const nlohmann::json& identity) const {
+  return loop_of(*this, batch.micro, identity, autoencoder);
 }
 
 void check(const PreprocessConfig& c, config::Report& report) {

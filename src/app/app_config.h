@@ -1,4 +1,6 @@
 #pragma once
+#include <nlohmann/json.hpp>
+
 #include "millrace/config/config.h"
 #include "millrace/core/units.h"
 #include "millrace/diffusion/objective.h"
@@ -46,7 +48,8 @@ struct TrainConfig : ProducerConfig {
   config::Auto<int> threads{};
 
   void describe(config::Section& section);
-  LoopConfig loop(int micro_batch) const;
+  // `identity`: identity_of_losses (run/identity.h).
+  LoopConfig loop(int micro_batch, const nlohmann::json& identity) const;
 };
 
 // What `train-autoencoder` reads: the same sections without those of the U-Net, and the loss.
@@ -75,7 +78,7 @@ struct AutoencoderTrainConfig {
 
   AutoencoderTrainConfig();
   void describe(config::Section& section);
-  LoopConfig loop() const;
+  LoopConfig loop(const nlohmann::json& identity) const;
 };
 
 // Settings that cannot go together, or ask for what this version lacks.

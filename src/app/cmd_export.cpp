@@ -12,12 +12,22 @@ namespace millrace {
 namespace {
 
 struct ExportConfig {
+  struct Model {
+    std::optional<std::string> pipeline;
+
+    void describe(config::Section& section) {
+      describe_moved_pipeline(section, pipeline);
+      section.ignore(
+          {"init", "unet", "dtype", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
+    }
+  } model;
   ExportRequest::Weights weights = ExportRequest::Weights::automatic;
   bool allow_changes = false;
   config::Auto<int> threads{};
 
   void describe(config::Section& section) {
     using Weights = ExportRequest::Weights;
+    section.section("model", model, "what the run was trained with");
     section.key("weights", weights,
                 {{"auto", Weights::automatic}, {"ema", Weights::ema}, {"raw", Weights::raw}, {"both", Weights::both}},
                 "auto = EMA when the run kept one; both = EMA as the plain file, raw as variant non_ema");
@@ -59,7 +69,8 @@ int run_export(const CommandLine& line) {
                               .out = line.get("out"),
                               .weights = loaded.root.weights,
                               .format = format_of(line),
-                              .allow_changes = loaded.root.allow_changes};
+                              .allow_changes = loaded.root.allow_changes,
+                              .pipeline = typed_pipeline(loaded.report, loaded.root.model.pipeline)};
   if (line.dry_run) {
     say("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
         request.checkpoint.path().string());
@@ -71,7 +82,7 @@ int run_export(const CommandLine& line) {
         request.out.string());
     return 0;
   }
-  if (export_kind(request.checkpoint) == ExportKind::vae) {
+  if (export_kind(request.checkpoint, request.pipeline) == ExportKind::vae) {
     say("{}: a VAE's folder, for AutoencoderKL.from_pretrained, or as vae in a pipeline folder\n",
         request.out.string());
     return 0;

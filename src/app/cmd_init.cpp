@@ -1,6 +1,5 @@
 // init: a diffusers folder with random weights.
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <ranges>
 
@@ -51,18 +50,14 @@ int run_init(const CommandLine& line) {
     say("dry run: nothing was written; {} would be made: {}\n", out.string(), line.get("preset"));
     return 0;
   }
-  const auto scratch = fs::temp_directory_path() / fmt::format("millrace-tokenizer-{}", ::getpid());
-  write_clip_tokenizer_folder(find_vocabulary(), scratch, std::string(preset_pad_token(preset)));
+  const auto vocabulary = find_vocabulary();
+  const auto write_tokenizer = [&](const fs::path& folder) {
+    write_clip_tokenizer_folder(vocabulary, folder, std::string(preset_pad_token(preset)));
+  };
   std::optional<std::uint64_t> seed = loaded.root.seed;
   if (line.has("no-weights")) seed.reset();
   const Stopwatch watch;
-  try {
-    init_pipeline(preset, scratch, out, seed);
-  } catch (...) {
-    fs::remove_all(scratch);
-    throw;
-  }
-  fs::remove_all(scratch);
+  init_pipeline(preset, write_tokenizer, out, seed);
   say("{}: {} {}, in {:.1f} s\n", out.string(), line.get("preset"),
       seed ? fmt::format("with random weights, seed {}", *seed) : "without weights", watch.seconds());
   return 0;

@@ -78,6 +78,12 @@ void write_state(const PreprocessPlan& plan, const char* state, const RowCounts&
   if (std::string_view(state) == "done") write_file_atomically(dir / run_file::done, text);
 }
 
+// "encoder of stripe 3"; there may be fewer of them than ranks.
+std::string describe_share(int rank, const PreprocessPlan& plan) {
+  const auto share = static_cast<std::uint32_t>(rank);
+  return share < plan.data.stripes.stripes ? fmt::format("encoder of stripe {}", share) : "encoder of nothing";
+}
+
 RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   const auto& world = session.world.group();
   const std::filesystem::path dir = plan.config.run.dir.value;
@@ -93,7 +99,7 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
     write_file_atomically(dir / run_file::config, config::dump_yaml_for_others(plan.config));
     write_state(plan, "running", {});
   });
-  open_log(session, dir, "", session.is_root());
+  open_log(session, dir, "", session.is_root(), describe_share(session.world.rank(), plan));
   return lease;
 }
 

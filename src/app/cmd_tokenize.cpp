@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "millrace/core/files.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/text/tokenizer.h"
 
@@ -33,6 +34,7 @@ int run_tokenize(const CommandLine& line) {
     if (!caption.is_string()) fail(Exit::io, "standard input, line {}: not a JSON string", number);
     std::cout << nlohmann::json(tokenizer.encode(caption.get<std::string>())).dump() << '\n';
   }
+  if (std::cin.bad()) fail_errno("cannot read", "standard input");
   return 0;
 }
 

@@ -27,6 +27,13 @@ void check_ema_start(const TrainPlan& plan) {
                 "a pipeline's folder, its unet folder, or a .safetensors file");
 }
 
+std::optional<std::string> complaint_about_ema_start(const TrainPlan& plan) {
+  const auto& checkpoint = plan.start.checkpoint;
+  if (!plan.config.model.unet.ema_start || !checkpoint || checkpoint->has("ema")) return std::nullopt;
+  return "model.unet.ema_start is for the start of a run: the checkpoint has no EMA, and the one that begins now "
+         "starts from its weights";
+}
+
 TrainPlan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
   TrainPlan plan{.config = config};
@@ -39,6 +46,7 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
                                      describe_encoders(world, plan));
   plan.start = plan_start(world, config, identity, plan.data.manifest, plan.roles.trainers);
   on_root(world, [&] { check_ema_start(plan); });
+  if (const auto complaint = complaint_about_ema_start(plan)) plan.problems.push_back(*complaint);
   startup::done("checkpoint");
   return plan;
 }
@@ -78,7 +86,8 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
   const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   const int first_of_role = plan.roles.trains(world.rank()) ? first_trainer : first_producer;
-  open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role);
+  open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role,
+           describe_work(plan.roles, plan.routing, world.rank()));
   return run_in_folder(session, dir, lease, role, watch, [&] {
     phase::current = phase::loading;
     startup::done("run folder");

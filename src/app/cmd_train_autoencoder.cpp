@@ -177,7 +177,8 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   AutoencoderTask task(vae, stream,
                        {c.autoencoder, c.run.seed, c.batch.global, c.batch.micro, own, c.batch.global / plan.stripes(),
                         session.device, dtype});
-  const auto loop = c.loop();
+  auto loop = c.loop(identity_of_losses(plan.start.identity));
+  loop.losses_of = group.broadcast(loop.losses_of);  // each has read the model's files: all judge losses alike
   const auto result = run_loop({.task = task,
                                 .model = training.model,
                                 .optimizer = training.optimizer,
@@ -209,7 +210,7 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   const std::string role = "trainer";
   const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role, c.batch.micro),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
-  open_log(session, dir, "", session.is_root());
+  open_log(session, dir, "", session.is_root(), describe_work(plan.roles, plan.routing, group.rank()));
   return run_in_folder(session, dir, lease, role, watch, [&] {
     if (session.is_root()) print_start(session, plan);
     return train(session, plan, vae, group, lease);

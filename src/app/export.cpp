@@ -62,6 +62,10 @@ AutoencoderKLConfig trained_vae(const CheckpointReader& checkpoint, ExportReques
   return AutoencoderKLConfig::from_json(json);
 }
 
+PipelineFolder pipeline_of_request(const ExportRequest& request) {
+  return pipeline_of(request.checkpoint, request.pipeline);
+}
+
 void check_parts_of_unet(const ExportRequest& request, const PipelineFolder& source) {
   if (is_of_vae(request.checkpoint)) return;
   check_encoders(request.checkpoint, source, request.allow_changes,
@@ -117,7 +121,7 @@ void export_ldm(const ExportRequest& request) {
     fail(Exit::usage, "--format ldm: one file has room for one U-Net: weights=ema or weights=raw");
   for (const auto& file : {request.out, config_beside(request.out)})
     if (fs::exists(file)) fail(Exit::usage, "--out {}: is there already", file.string());
-  const auto source = pipeline_of(checkpoint);
+  const auto source = pipeline_of_request(request);
   check_parts_of_unet(request, source);
   const auto model = describe_model(request, source);
   const auto trained = choose_weights(checkpoint, request.weights).at("");
@@ -144,9 +148,9 @@ ExportRequest::Weights exported_weights(ExportRequest::Weights wanted, bool has_
   return wanted != Weights::automatic ? wanted : has_ema ? Weights::ema : Weights::raw;
 }
 
-ExportKind export_kind(const CheckpointReader& checkpoint) {
+ExportKind export_kind(const CheckpointReader& checkpoint, const std::optional<std::string>& moved_pipeline) {
   if (!is_of_vae(checkpoint)) return ExportKind::pipeline;
-  return find_missing_part(pipeline_of(checkpoint)) ? ExportKind::vae : ExportKind::pipeline;
+  return find_missing_part(pipeline_of(checkpoint, moved_pipeline)) ? ExportKind::vae : ExportKind::pipeline;
 }
 
 double scaling_factor_of(const CheckpointReader& checkpoint, ExportRequest::Weights weights) {
@@ -184,15 +188,16 @@ void export_checkpoint(const ExportRequest& request) {
   NewComponent component;
   component.config = without_average(checkpoint.manifest().at("model"));
   const bool is_vae = is_of_vae(checkpoint);
-  if (!is_vae) check_parts_of_unet(request, pipeline_of(checkpoint));
+  if (!is_vae) check_parts_of_unet(request, pipeline_of_request(request));
   component.weights = choose_weights(checkpoint, request.weights);
   if (is_vae) {
     component.config[scaling_factor_key] = scaling_factor_of(checkpoint, request.weights);
     warn_of_second_scaling_factor(request);
   }
-  if (export_kind(checkpoint) == ExportKind::vae) return write_component_folder(request.out, "vae", component);
+  if (export_kind(checkpoint, request.pipeline) == ExportKind::vae)
+    return write_component_folder(request.out, "vae", component);
 
-  const auto source = pipeline_of(checkpoint);
+  const auto source = pipeline_of_request(request);
   PipelineExport pipeline;
   pipeline.source = source.path();
   pipeline.card.title = "Trained with millrace";

@@ -1,5 +1,7 @@
 #pragma once
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "millrace/checkpoint/reader.h"
 
@@ -13,7 +15,8 @@ struct ExportRequest {
   std::filesystem::path out;
   Weights weights = Weights::automatic;
   Format format = Format::diffusers;
-  bool allow_changes = false;  // a U-Net goes with parts that it was not trained with
+  bool allow_changes = false;                // a U-Net goes with parts that it was not trained with
+  std::optional<std::string> pipeline = {};  // where the run's folder lies now; nothing = where it was
 };
 
 // The trained part (U-Net or VAE) from the checkpoint, everything else from the pipeline the run was started with.
@@ -27,7 +30,7 @@ ExportRequest::Weights exported_weights(ExportRequest::Weights wanted, bool has_
 
 // What a folder of the checkpoint is: a pipeline, or the VAE alone where the run's had no whole pipeline around it.
 enum class ExportKind { pipeline, vae };
-ExportKind export_kind(const CheckpointReader& checkpoint);
+ExportKind export_kind(const CheckpointReader& checkpoint, const std::optional<std::string>& moved_pipeline = {});
 
 // In the manifest of an autoencoder's checkpoint: of the weights that are exported by default, and of the raw ones
 // where these are the EMA's.

@@ -1,6 +1,11 @@
 // millrace COMMAND ...: finds the command, runs it, and turns what went wrong into one message and an exit code.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 
 #include "command.h"
 #include "help.h"
@@ -109,6 +114,17 @@ bool is_reported_by_another(const Error& error) {
   return error.exit() == Exit::usage && !is_first_process();
 }
 
+// The next file that is opened gets the number of a stream that is closed, and what is printed would go into it, into a
+// run's LEASE for one. Standard output is made one that cannot be written, so that commands that print notice.
+void fill_closed_streams() {
+  for (const auto& [stream, flags] :
+       {std::pair{STDIN_FILENO, O_RDONLY}, {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_WRONLY}}) {
+    if (::fcntl(stream, F_GETFD) >= 0 || ::open("/dev/null", flags) >= 0) continue;
+    std::perror("millrace: /dev/null");
+    std::_Exit(static_cast<int>(Exit::io));
+  }
+}
+
 // Arrow's S3 client has to end before the process's static objects do.
 struct S3Closer {
   ~S3Closer() { close_s3(); }
@@ -119,6 +135,7 @@ struct S3Closer {
 
 int main(int argc, char** argv) {
   using namespace millrace;
+  fill_closed_streams();  // before anything opens a file
   begin_without_openmp_settings(argv);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of that write (EFBIG), not of the process
   keep_freed_host_memory();

@@ -35,4 +35,16 @@ void PrecisionConfig::describe(config::Section& section) {
   section.ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
 }
 
+void describe_moved_pipeline(config::Section& model, std::optional<std::string>& pipeline) {
+  model
+      .key("pipeline", pipeline,
+           "on the command line: where the folder lies now that the run was trained with; null = where it was then")
+      .skip_missing();
+}
+
+std::optional<std::string> typed_pipeline(const config::Report& report, const std::optional<std::string>& pipeline) {
+  const auto origin = report.origin("model.pipeline");
+  return origin == "override" || origin.ends_with("(override)") ? pipeline : std::nullopt;  // "env HOME (override)"
+}
+
 }  // namespace millrace

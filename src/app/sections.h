@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 
 #include "millrace/config/config.h"
@@ -30,5 +31,10 @@ struct PrecisionConfig {
 
   void describe(config::Section& section);
 };
+
+// Key `model.pipeline` of commands that read a run, for a folder that has been moved since.
+void describe_moved_pipeline(config::Section& model, std::optional<std::string>& pipeline);
+// As it was typed: in a file it is the folder of whatever run the file is for.
+std::optional<std::string> typed_pipeline(const config::Report& report, const std::optional<std::string>& pipeline);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-#include "file_plan.h"
+#include "millrace/checkpoint/file_plan.h"
 
 #include <algorithm>
 #include <map>

@@ -13,6 +13,7 @@
 #include "millrace/core/append_file.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/io/input_file.h"
 #include "retention.h"
@@ -124,6 +125,20 @@ void put_lines_back(const fs::path& path) {
   }
 }
 
+// Event files of lives that went back: gone with what they told, or as all others once the older lines were abandoned.
+void settle_event_files(const fs::path& run_dir) {
+  std::error_code none;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(run_dir / run_file::tensorboard, none))
+    if (step_of_lines_beyond(entry.path())) files.push_back(entry.path());
+  for (const auto& file : files) {
+    const bool was_given_up = fs::exists(lines_beyond(run_dir / run_file::metrics, *step_of_lines_beyond(file)));
+    std::error_code error;
+    was_given_up ? (void)fs::remove(file, error) : fs::rename(file, file.parent_path() / file.stem(), error);
+    if (error) log::warning("TensorBoard will not show all steps: {}: {}", file.string(), error.message());
+  }
+}
+
 std::int64_t newest_step_in(const fs::path& run_dir) {
   const auto checkpoints = list_checkpoints(run_dir);
   return checkpoints.empty() ? 0 : checkpoints.front().step;
@@ -133,12 +148,18 @@ std::int64_t newest_step_in(const fs::path& run_dir) {
 
 void cut_line_files(const fs::path& run_dir, std::int64_t step) {
   abandon_lines(run_dir);
+  settle_event_files(run_dir);
   const bool goes_back = newest_step_in(run_dir) > step;  // and the next start may go on from there
   for (const char* name : {run_file::metrics, run_file::ids}) {
     const auto file = run_dir / name;
     put_lines_back(file);
     goes_back ? put_lines_aside(file, step) : drop_lines_beyond(file, step);
   }
+}
+
+std::string ending_of_try(const fs::path& run_dir, std::int64_t step) {
+  const auto lines = lines_beyond(run_dir / run_file::metrics, step);
+  return fs::exists(lines) ? lines.extension().string() : "";
 }
 
 nlohmann::json newest_line(const fs::path& path) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <regex>
 
 #include "millrace/checkpoint/reader.h"
@@ -17,8 +18,11 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::smatch match;
     const auto name = entry.path().filename().string();
-    if (entry.is_directory() && std::regex_match(name, match, pattern))
-      found.push_back({entry.path(), std::stoll(match[1])});
+    if (!entry.is_directory() || !std::regex_match(name, match, pattern)) continue;
+    std::int64_t step = 0;
+    const auto digits = match.str(1);
+    const auto error = std::from_chars(digits.data(), digits.data() + digits.size(), step).ec;
+    if (error == std::errc()) found.push_back({entry.path(), step});  // no run comes to others
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return found;

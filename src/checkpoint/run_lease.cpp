@@ -78,6 +78,7 @@ struct Owner {
   }
 
   std::string describe() const {
+    if (process.empty()) return "an owner that LEASE does not name";
     const auto who = job ? fmt::format("job {} (process {} on {})", job, process, host)
                          : fmt::format("process {} on {}", process, host);
     return user.empty() ? who : fmt::format("{}, started by {} at {}", who, user, since);
@@ -92,22 +93,53 @@ struct Owner {
   }
 };
 
-// Nothing when there is none, or none that makes sense. StorageError when that cannot be told.
-std::optional<Owner> read_owner(const std::filesystem::path& file) {
+// What stands in the file, empty where it is there but cannot be read; nothing when there is none. StorageError when
+// that cannot be told.
+std::optional<std::string> read_lease(const std::filesystem::path& file) {
   std::error_code error;
   const bool exists = std::filesystem::exists(file, error);
   check_storage(error, file);
   if (!exists) return std::nullopt;
   try {
-    const auto json = Json::parse(read_file(file));
+    return read_file(file);
+  } catch (const StorageError&) {
+    throw;
+  } catch (const AccessError& error) {
+    if (error.why() == "ENOENT") return std::nullopt;  // it has gone meanwhile
+    return "";
+  }
+}
+
+// Nothing where the text makes no sense.
+std::optional<Owner> parse_owner(const std::string& text) {
+  try {
+    const auto json = Json::parse(text);
     return Owner{json.at("nonce"),    json.at("process"),     json.at("host"),
                  json.at("job"),      json.at("restart"),     json.at("step"),
                  json.at("renewals"), json.value("user", ""), json.value("since", "")};
-  } catch (const StorageError&) {
-    throw;
   } catch (const std::exception&) {
     return std::nullopt;
   }
+}
+
+// Nothing when there is none, or none that makes sense. StorageError when that cannot be told.
+std::optional<Owner> read_owner(const std::filesystem::path& file) {
+  const auto text = read_lease(file);
+  return text ? parse_owner(*text) : std::nullopt;
+}
+
+constexpr const char* unknown_nonce = "unreadable";  // of an owner whose LEASE makes no sense
+
+// The same where nonsense has an owner, too: somebody may have written into the file of a living one, whose renewals
+// change it. A LEASE that a power failure has damaged stays as it is.
+std::optional<Owner> find_owner(const std::filesystem::path& file) {
+  const auto text = read_lease(file);
+  if (!text) return std::nullopt;
+  if (auto owner = parse_owner(*text)) return owner;
+  Owner unknown;
+  unknown.nonce = unknown_nonce;
+  unknown.renewals = static_cast<std::int64_t>(hash64(*text));
+  return unknown;
 }
 
 // The same where an owner that cannot be read is as good as none.
@@ -123,18 +155,18 @@ std::optional<Owner> try_read_owner(const std::filesystem::path& file) {
 std::string nonce_of(const std::optional<Owner>& owner, const std::filesystem::path& file) {
   std::error_code error;
   if (owner && !owner->nonce.empty()) return owner->nonce;
-  return std::filesystem::exists(file, error) ? "unreadable" : "";
+  return std::filesystem::exists(file, error) ? unknown_nonce : "";
 }
 
 // Returns when the folder is free, with the nonce of the owner that lost it, if any. What stays the same for
 // `stale_after`, or for two renewals of a step before, belongs to nobody: no clocks are compared, which differ between
 // machines.
 std::string wait_until_free(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
-  const auto first = read_owner(file);
-  if (!first) return nonce_of(first, file);
+  const auto first = find_owner(file);
+  if (!first) return "";
   const Stopwatch watch;
   for (bool told = false;; told = true) {
-    const auto owner = read_owner(file);
+    const auto owner = find_owner(file);
     if (!owner)
       throw Error(Exit::requeue, fmt::format("run.dir: {}, which had it, has just ended", first->describe()),
                   "start again: there may be a newer checkpoint now");
@@ -161,13 +193,22 @@ std::string wait_until_free(const std::filesystem::path& file, const Owner& self
   }
 }
 
+// What file systems answer that cannot link files, or not these two: FUSE, overlays and some network file systems
+// differ in their words.
+bool says_no_links(const std::error_code& error) {
+  for (const auto answer :
+       {std::errc::operation_not_permitted, std::errc::operation_not_supported, std::errc::function_not_supported,
+        std::errc::cross_device_link, std::errc::invalid_argument, std::errc::too_many_links})
+    if (error == answer) return true;
+  return false;
+}
+
 // Makes `name` with what is in `fresh`; false where there is one already. On a file system that cannot link files, who
 // comes last has it.
 bool try_make(const std::filesystem::path& name, const std::filesystem::path& fresh, const Owner& self) {
   std::error_code error;
   std::filesystem::create_hard_link(fresh, name, error);
-  if (error == std::errc::operation_not_permitted || error == std::errc::operation_not_supported ||
-      error == std::errc::function_not_supported) {
+  if (says_no_links(error)) {
     write_file_atomically(name, self.to_text());
     return true;
   }
@@ -212,14 +253,17 @@ bool take(const std::filesystem::path& file, const Owner& self, const std::strin
 
 // Waits for the folder and takes it.
 void wait_and_take(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
-  const Stopwatch watch;
+  std::optional<Stopwatch> refused;  // since another start has had the right to replace this owner
+  std::string owner;
   for (;;) {
     const auto lost = wait_until_free(file, self, times);
     if (take(file, self, lost)) return;
+    if (lost != std::exchange(owner, lost)) refused.reset();
     if (stop::requested()) throw Error(Exit::requeue, "told to stop while waiting for run.dir; nothing was written");
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     std::error_code ignored;
-    if (watch.seconds() > times.stale_after)  // who has the right was killed
+    if (!refused) refused.emplace();
+    if (refused->seconds() > times.stale_after)  // who has the right was killed
       std::filesystem::remove(right_to_replace(file, lost), ignored);
   }
 }

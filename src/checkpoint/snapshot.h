@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "file_plan.h"
+#include "millrace/checkpoint/file_plan.h"
 #include "millrace/comm/collectives.h"
 #include "millrace/parallel/sharded_optimizer.h"
 

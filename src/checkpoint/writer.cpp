@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "file_plan.h"
+#include "millrace/checkpoint/file_plan.h"
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"

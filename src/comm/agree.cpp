@@ -1,17 +1,36 @@
 #include "millrace/comm/agree.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "millrace/comm/fault.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/world.h"
+#include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 
 namespace millrace {
 namespace {
 
 ForeignError foreign_error = nullptr;
+
+// In our words, with the cure.
+Error of_path(const std::filesystem::filesystem_error& error) {
+  if (error.path1().empty()) return {Exit::io, error.what()};
+  try {
+    errno = error.code().value();
+    fail_errno("cannot access", error.path1());
+  } catch (const Error& told) {
+    return told;
+  }
+}
+
+// std::thread's, whose words name no thread.
+bool is_for_want_of_threads(const std::system_error& error) {
+  return error.code() == std::errc::resource_unavailable_try_again;
+}
 
 }  // namespace
 
@@ -40,7 +59,12 @@ Error present_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::filesystem::filesystem_error& error) {
-    return {Exit::io, error.what()};
+    return of_path(error);
+  } catch (const std::system_error& error) {
+    if (!is_for_want_of_threads(error)) return bug(error.what());
+    return Error(Exit::io, "cannot start a thread",
+                 "there are too many processes or too little memory for it: see `ulimit -u`, `ulimit -v`, or the "
+                 "container's limit of pids");
   } catch (const std::exception& error) {
     const auto known = foreign_error ? foreign_error() : std::nullopt;
     if (known && known->exit() == Exit::suspect_node) fault::blame_this_rank();

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -147,7 +148,7 @@ class Reader {
       } else if (!entry) {
         unknown(section, child, path);
       } else if (child.is_missing()) {
-        missing(*entry, child, key);
+        if (!entry->key || !entry->key->skips_missing()) missing(*entry, child, key);
       } else if (entry->section) {
         read_section(*entry->section, child, key);
       } else if (child.origin != from_default) {
@@ -261,8 +262,11 @@ bool Report::is_refused(std::string_view key) const {
 
 std::string Report::origin(std::string_view key) const {
   const Node* node = &tree;
-  for (const std::string& step : split(key)) {
-    node = node->find(step);
+  const Path path = split(key);
+  for (auto step = path.begin(); step != path.end(); ++step) {
+    // The last name may hold dots itself: that of a field in a filter.
+    if (const Node* last = node->find(fmt::format("{}", fmt::join(step, path.end(), ".")))) return last->origin;
+    node = node->find(*step);
     if (!node) return {};
   }
   return node->origin;

@@ -50,6 +50,11 @@ Key& Key::required() {
   return *this;
 }
 
+Key& Key::skip_missing() {
+  skips_missing_ = true;
+  return *this;
+}
+
 std::string Key::type() const {
   std::string type = words_.empty() ? field_->type() : fmt::format("{}", fmt::join(words_, " | "));
   for (const Bound& bound : bounds_) type += (&bound == &bounds_.front() ? " " : ", ") + bound.text;

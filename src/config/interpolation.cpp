@@ -51,6 +51,12 @@ void set_origin(Node& node, const std::string& origin) {
   for (Node& child : node.children) set_origin(child, origin);
 }
 
+// Paths of archives have variables of their own, which look the same.
+std::string hint_of_variable(const std::string& name) {
+  if (!std::getenv(("WDS_" + name).c_str())) return {};
+  return fmt::format("; for the variable WDS_{0} in a path of archives, write \\${{{0}}}", name);
+}
+
 class Resolver {
  public:
   Resolver(Node& root, const MergeOver& merge_over, std::vector<Problem>& problems)
@@ -205,7 +211,9 @@ class Resolver {
   Node copy_of(const std::string& reference, const Path& path) {
     Path target;
     const Node* node = find(reference, path, target);
-    if (!node) throw Failure{fmt::format("${{{}}}: there is no key '{}'", reference, join(target))};
+    if (!node)
+      throw Failure{
+          fmt::format("${{{}}}: there is no key '{}'{}", reference, join(target), hint_of_variable(reference))};
     if (node->broken) throw Failure{};
     if (node->is_missing()) throw Failure{fmt::format("${{{}}}: {} must be set first", reference, join(target))};
     return *node;

@@ -58,7 +58,8 @@ bool AppendFile::write_first() {
     if (written > 0) {
       entry.erase(0, static_cast<std::size_t>(written));
       bytes_ -= static_cast<std::size_t>(written);
-    } else if (written < 0 && errno != EINTR) {
+    } else if (written == 0 || errno != EINTR) {
+      if (written == 0) errno = EIO;
       if (!fails_) log::warning("{}: {}; what belongs there waits in memory", path_.string(), std::strerror(errno));
       fails_ = true;
       return false;

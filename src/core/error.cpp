@@ -15,7 +15,7 @@ namespace {
 std::string cure(int code) {
   switch (code) {
     case ENOSPC:
-      return "the disk is full: free some space, or write to another file system";
+      return "the disk is full, or its inodes are used up (`df -i`): free some space, or write to another file system";
     case EDQUOT:
       return "the disk quota is used up: free some space, or write to another file system";
     case EFBIG:

@@ -80,10 +80,11 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t written = ::write(fd_, next, bytes);
-    if (written >= 0) {
+    if (written > 0) {
       next += written;
       bytes -= static_cast<std::size_t>(written);
-    } else if (errno != EINTR) {
+    } else if (written == 0 || errno != EINTR) {
+      if (written == 0) errno = EIO;
       fail_errno("cannot write", path_);
     }
   }
@@ -126,8 +127,10 @@ int open_to_append(const fs::path& path) {
 
 void fsync_directory(const fs::path& path) {
   const Descriptor directory(path, O_RDONLY | O_DIRECTORY);
-  // Some file systems cannot sync a directory and say EINVAL; their renames are as durable as they get.
-  if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_errno("cannot sync directory", path);
+  // Some file systems cannot sync a directory and say EINVAL, EBADF or ENOTSUP; their renames are as durable as they
+  // get.
+  if (::fsync(directory.get()) != 0 && errno != EINVAL && errno != EBADF && errno != ENOTSUP)
+    fail_errno("cannot sync directory", path);
 }
 
 void make_directories(const fs::path& path) {
@@ -136,6 +139,15 @@ void make_directories(const fs::path& path) {
   if (!error) return;
   errno = error.value();
   fail_errno("cannot make", path);
+}
+
+fs::path make_temporary_directory(const fs::path& final_name) {
+  make_directories(parent_of(final_name));
+  for (;;) {
+    const fs::path path = temporary_name(final_name.string());
+    if (::mkdir(path.c_str(), 0777) == 0) return path;
+    if (errno != EEXIST) fail_errno("cannot make", path);
+  }
 }
 
 AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name) {

@@ -24,11 +24,11 @@ void write_component(Make make, const json& config, std::optional<std::uint64_t>
 
 }  // namespace
 
-void init_pipeline(Preset preset, const fs::path& tokenizer_folder, const fs::path& out,
+void init_pipeline(Preset preset, const std::function<void(const fs::path&)>& write_tokenizer, const fs::path& out,
                    std::optional<std::uint64_t> seed) {
   const PresetConfigs configs = preset_configs(preset);
   StagedFolder staged(out);
-  copy_folder(tokenizer_folder, staged.subfolder("tokenizer"));
+  write_tokenizer(staged.subfolder("tokenizer"));
   write_json(staged.subfolder("scheduler") / "scheduler_config.json", configs.scheduler);
   write_json(staged.path() / "model_index.json", model_index(configs.scheduler.at("_class_name")));
   const auto text_encoder = [&](const json& config, std::uint64_t s) {

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <regex>
 #include <system_error>
+#include <vector>
 
+#include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
 #include "millrace/models/weights.h"
 
@@ -24,6 +26,22 @@ void refuse_used(const fs::path& path) {
   if (fs::is_directory(path) && fs::is_empty(path)) return;
   throw Error(Exit::usage, fmt::format("{} exists already", path.string()),
               "choose another folder, or remove this one");
+}
+
+// What killed processes have left of the same folder, which may be gigabytes. A folder that somebody has called
+// OUT.tmp-old is theirs. Where that cannot be told or removed, it stays.
+void remove_leftovers(const fs::path& final_path) {
+  static const std::regex temporary(R"(\.tmp-[0-9a-f]{16}-[0-9]+(-[0-9a-f]{8})?)");
+  const fs::path parent = final_path.has_parent_path() ? final_path.parent_path() : fs::path(".");
+  std::vector<fs::path> leftovers;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.stem() == final_path.filename() && std::regex_match(path.extension().string(), temporary) &&
+        is_abandoned(*entry))
+      leftovers.push_back(path);
+  }
+  for (const auto& path : leftovers) fs::remove_all(path, ignored);
 }
 
 void copy_file_durably(const fs::path& source, const fs::path& target) {
@@ -64,12 +82,12 @@ bool is_second_copy(const std::string& name) {
 
 StagedFolder::StagedFolder(fs::path final_path) : final_(without_trailing_slash(std::move(final_path))) {
   refuse_used(final_);
-  temporary_ = fmt::format("{}.tmp-{}", final_.string(), process_name());
-  make_directories(temporary_);
+  remove_leftovers(final_);
+  temporary_ = make_temporary_directory(final_);
 }
 
 StagedFolder::~StagedFolder() {
-  std::error_code ignored;  // a leftover harms nobody, and destructors do not throw
+  std::error_code ignored;  // the next one removes what is left, and destructors do not throw
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 

@@ -4,7 +4,8 @@
 
 namespace millrace {
 
-// A folder that is filled under a temporary name beside its final one and appears whole or not at all.
+// A folder that is filled under a temporary name beside its final one and appears whole or not at all. What a killed
+// process has left of it is removed by the next one.
 class StagedFolder {
  public:
   // Error(usage) when `final_path` exists and is not an empty folder.

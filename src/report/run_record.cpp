@@ -40,6 +40,7 @@ void for_each_object(const fs::path& path, Use&& use) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);)
     if (const auto json = object_of(line); !json.is_null()) use(json);
+  if (in.bad()) fail_errno("cannot read", path);
 }
 
 // A text of an object; `fallback` where it has none of that name, or another type there. Runs may be anybody's.
@@ -66,7 +67,16 @@ void add_point(Series& series, std::int64_t step, double value) {
   series.values.push_back(value);
 }
 
-void add_line(RunRecord& run, const nlohmann::json& line) {
+// The step that the start which environment.json is of went on from: lines up to there are older, whatever their times,
+// since a clock may go back. One that had nothing left to train has no ranks, and left that file as it was. -1: before
+// all steps, of versions that wrote no starts down.
+std::int64_t step_newest_start_went_on_from(const RunRecord& run) {
+  for (auto start = run.starts.rbegin(); start != run.starts.rend(); ++start)
+    if (start->value("ranks", nlohmann::json()) != 0) return step_in(*start);
+  return -1;
+}
+
+void add_line(RunRecord& run, const nlohmann::json& line, std::int64_t newest_start_from) {
   const auto found = line.find("step");
   if (found == line.end() || !found->is_number_integer()) return;
   const auto step = found->get<std::int64_t>();
@@ -78,7 +88,7 @@ void add_line(RunRecord& run, const nlohmann::json& line) {
   }
   if (const auto time = line.find("time"); time != line.end() && time->is_string()) {
     run.end = time->get<std::string>();
-    if (run.end > text_in(run.environment, "time", "~"))
+    if (step > newest_start_from && run.end > text_in(run.environment, "time", "~"))
       run.newest_start_step = std::min(run.newest_start_step.value_or(step), step);
     if (run.begin.empty()) run.begin = run.end;
   }
@@ -179,7 +189,9 @@ RunRecord read_run(const fs::path& folder) {
   run.folder = folder;
   run.name = name_of(folder);
   run.environment = read_if_there(folder / run_file::environment);
-  for_each_object(folder / run_file::metrics, [&](const auto& line) { add_line(run, line); });
+  for_each_object(folder / run_file::starts, [&](const auto& line) { run.starts.push_back(line); });
+  const auto newest_start_from = step_newest_start_went_on_from(run);
+  for_each_object(folder / run_file::metrics, [&](const auto& line) { add_line(run, line, newest_start_from); });
   const auto& steps = run.series("loss").steps;
   if (!run.newest_start_step && !steps.empty() && run.environment.is_object() && run.environment.contains("time"))
     run.newest_start_step = steps.back() + 1;  // which has not got there
@@ -192,7 +204,6 @@ RunRecord read_run(const fs::path& folder) {
   run.ledger = read_if_there(folder / run_file::ledger);
   run.model = find_model(checkpoints_in(folder));
   run.pictures = find_pictures(folder / run_file::samples);
-  for_each_object(folder / run_file::starts, [&](const auto& line) { run.starts.push_back(line); });
   run.events = read_events(run);
   leave_out_abandoned(run);
   return run;

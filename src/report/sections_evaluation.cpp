@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -36,6 +37,15 @@ std::string number(const Json& line, const char* key) {
 // A run may keep an EMA, and have both scored.
 bool is_of_raw_weights(const Json& line) {
   return text_of(line, "weights") == "raw";
+}
+
+// A line without a step is of another model than the run's: the name of its folder.
+std::string step_or_model(const Json& line) {
+  const auto step = text_of(line, "step");
+  if (!step.empty()) return step;
+  auto folder = std::filesystem::path(text_of(line, "checkpoint")).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  return folder.filename().string();
 }
 
 // The losses of its buckets, by the first timestep of each.
@@ -197,7 +207,7 @@ Curve loss_by_timestep(const RunRecord& run, bool is_raw, Protocols& protocols) 
   Curve curve;
   const bool is_weighted = weights_losses(run);
   for (auto line = run.evaluations.rbegin(); line != run.evaluations.rend() && curve.points.steps.empty(); ++line) {
-    if (is_of_raw_weights(*line) != is_raw) continue;
+    if (!step_of(*line) || is_of_raw_weights(*line) != is_raw) continue;
     const bool tells_both = line->contains("loss_unweighted");
     const bool tells_how = !text_of(line->value("protocol", Json()), "loss").empty();
     if (!tells_both && !tells_how && is_weighted) continue;
@@ -228,7 +238,7 @@ Section evaluation_section(Runs runs) {
     for (const auto& line : run.evaluations) protocols.add(line);
   for (const auto& run : runs)
     for (const auto& line : run.evaluations)
-      table.rows.push_back({runs.size() > 1 ? run.name : "", text_of(line, "step"), text_of(line, "weights"),
+      table.rows.push_back({runs.size() > 1 ? run.name : "", step_or_model(line), text_of(line, "weights"),
                             tokenizer_of(line), text_of(line, "guidance_scale"), text_of(line, "images"),
                             number(line, "fid"), kid_of(line), clip_score_of(line), scored_loss(line),
                             protocols.mark_of(line)});

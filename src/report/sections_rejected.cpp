@@ -35,6 +35,7 @@ Section rejected_section(Runs runs) {
   }
   for (const auto& reason : reasons)
     table.add(reason, [&](const RunRecord& run) {
+      if (!run.ledger.is_object()) return std::string();
       const auto count = count_in(rejected_of(run), reason);
       const auto rows = std::max<std::int64_t>(1, count_in(run.ledger, "rows"));
       return fmt::format("{} ({})", count, percent(static_cast<double>(count) / static_cast<double>(rows)));

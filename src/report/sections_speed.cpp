@@ -48,6 +48,10 @@ bool tells_enough(const RunRecord& run) {
   return of_newest_start(run, run.series("step_ms")).values.size() >= handful;
 }
 
+bool is_judged_by_earlier_starts(const RunRecord& run) {
+  return has_earlier_starts(run) && !tells_enough(run);
+}
+
 double usual_now(const RunRecord& run, const Series& series) {
   return usual(has_earlier_starts(run) && tells_enough(run) ? of_newest_start(run, series) : series);
 }
@@ -79,10 +83,11 @@ std::string limit_of(const RunRecord& run) {
   return limit_by(wait, usual_now(run, run.series("producer_stages/send_wait"))) + " " + basis_of(run);
 }
 
+// How many ranks trained is known of the newest start alone.
 double rate_of_one(const RunRecord& run) {
-  const auto trainers = trainers_of(run);  // of the newest start, as these steps are
-  const auto rates = of_newest_start(run, run.series("images_per_second"));
-  return trainers.count > 0 ? usual(rates) / trainers.count : std::nan("");
+  const auto trainers = trainers_of(run);
+  if (trainers.count == 0 || is_judged_by_earlier_starts(run)) return std::nan("");
+  return usual_now(run, run.series("images_per_second")) / trainers.count;
 }
 
 int resolution_of(const RunRecord& run) {
@@ -106,6 +111,7 @@ std::string reason_against_a_bar(const RunRecord& run) {
     return fmt::format("it trains at {} pixels, and the rates are of 256 and 512", pixels);
   if (!may_have_their_unet(run)) return "its U-Net is of another size";
   if (trainers_of(run).count == 0) return "without environment.json it is not known how many ranks trained";
+  if (is_judged_by_earlier_starts(run)) return "its newest start has logged too little";
   if (!std::isfinite(rate_of_one(run))) return "no speed has been logged yet";
   return "";
 }

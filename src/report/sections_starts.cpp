@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <ctime>
+#include <limits>
+#include <map>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -23,7 +26,7 @@ constexpr std::size_t longest_end = 200, longest_value = 60, longest_changes = 4
 struct Life {
   std::optional<double> began, ended;  // seconds since 1970
   std::optional<std::int64_t> from, reached;
-  std::uint64_t again = 0;  // its last steps, which the next life takes, too
+  std::uint64_t again = 0;  // of its steps those that a later life took, too
   std::string end, ranks, job, changed;
   bool left_no_word = false;
 };
@@ -140,8 +143,6 @@ void end_before(Life& life, const nlohmann::json& next) {
   life.end = end_of(state, reason);
   // Of metrics.jsonl, whose lines may be further apart than checkpoints.
   life.reached = std::max(whole_number(before, "reached"), whole_number(before, "step"));
-  const auto from = whole_number(next, "step");
-  if (life.reached && from && *life.reached > *from) life.again = static_cast<std::uint64_t>(*life.reached - *from);
 }
 
 void end_newest(Life& life, const RunRecord& run) {
@@ -155,6 +156,40 @@ void end_newest(Life& life, const RunRecord& run) {
   if (!is_of_the_living(state) && newest_line >= life.began) life.ended = newest_line;
 }
 
+// Ranges of steps (begin, end], apart from each other.
+class StepRanges {
+ public:
+  // Adds one, and counts its steps that were there before.
+  std::uint64_t add(std::int64_t begin, std::int64_t end) {
+    std::uint64_t known = 0;
+    auto found = by_end_.lower_bound(begin);
+    while (found != by_end_.end() && found->second <= end) {
+      const auto [its_end, its_begin] = *found;
+      known += static_cast<std::uint64_t>(std::min(end, its_end) - std::max(begin, its_begin));
+      begin = std::min(begin, its_begin);
+      end = std::max(end, its_end);
+      found = by_end_.erase(found);
+    }
+    by_end_[end] = begin;
+    return known;
+  }
+
+ private:
+  std::map<std::int64_t, std::int64_t> by_end_;  // the begin of each
+};
+
+// A life that was given up, so that the next one went on from an older or a newer step, took fewer steps again than lie
+// behind its start. Of the newest it may not be known how far it has come; it takes all that lies behind its start.
+void count_again(std::vector<Life>& lives) {
+  StepRanges later;
+  for (auto& life : lives | std::views::reverse) {
+    const bool is_newest = &life == &lives.back();
+    const auto begin = life.from.value_or(0),
+               end = life.reached.value_or(is_newest ? std::numeric_limits<std::int64_t>::max() : 0);
+    if (end > begin) life.again = later.add(begin, end);
+  }
+}
+
 // The first may have begun when no start was written down yet.
 std::vector<Life> lives_of(const RunRecord& run) {
   std::vector<Life> lives;
@@ -166,6 +201,7 @@ std::vector<Life> lives_of(const RunRecord& run) {
     lives.push_back(life_from(start));
   }
   if (!lives.empty()) end_newest(lives.back(), run);
+  count_again(lives);
   return lives;
 }
 

@@ -27,12 +27,13 @@ void IntervalAccount::Sums::tell(Metrics& metrics, int global_batch) const {
 
 void IntervalAccount::add(double loss, double grad_norm, const LossParts& parts, const StepSeconds& seconds) {
   ++steps_;
+  if (parts_.empty())
+    for (const auto& [name, value] : parts) parts_.emplace_back(name, 0);
   if (std::isfinite(loss) && std::isfinite(grad_norm)) {
     ++finite_steps_;
     loss_ += loss;
     grad_norm_ += grad_norm;
-    if (parts_.empty()) parts_ = LossParts(parts.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) parts_[i] = {parts[i].first, parts_[i].second + parts[i].second};
+    for (std::size_t i = 0; i < parts.size(); ++i) parts_[i].second += parts[i].second;
   }
   interval_.add(seconds);
   if (first_.steps == 0) {

@@ -120,10 +120,15 @@ class Loop {
   // In the step just taken.
   bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }
 
-  // What was usual before tells nothing once the objective, the data or the model are others.
+  // What was usual before tells nothing once the objective, the data or the model are others; how many steps in a row
+  // were skipped does.
   LossHistory usual_losses() const {
     const auto& of = context_.config.losses_of;
-    return state_.losses.of == of ? state_.losses : LossHistory{.of = of};
+    const auto& before = state_.losses;
+    if (before.of == of) return before;
+    if (is_root() && before.steps > 0)
+      log::info("what decides the loss is not what it was: the guard learns anew how large losses are");
+    return {.skips_in_a_row = before.skips_in_a_row, .first_skip = before.first_skip, .of = of};
   }
 
   std::unique_ptr<Progress> open_progress() const {

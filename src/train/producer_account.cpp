@@ -1,5 +1,6 @@
 #include "producer_account.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -8,6 +9,14 @@ namespace {
 
 double images_per_second(const ProducerReport& report) {
   return report.encode_seconds > 0 ? report.images / report.encode_seconds : 0;
+}
+
+// Several parcels leave within microseconds of each other, and what a batch took in the encoders is told when it leaves
+// them: an interval that ends too soon goes on to the next line. `line`: seconds since the last one, of each producer.
+bool tells_enough(const ProducerReport& since, double line) {
+  const double encoding = since.encode_seconds + since.encode_wait_seconds;
+  const double sending = since.send_seconds + since.send_wait_seconds;
+  return since.seconds > 0 && since.seconds >= line / 2 && std::max(encoding, sending) <= 1.1 * since.seconds;
 }
 
 }  // namespace
@@ -26,9 +35,12 @@ void ProducerAccount::account(std::int64_t steps, Metrics& metrics, Metrics& tot
     rate_ever += images_per_second(reports[i]);
     seconds_per_image.push_back(since.images > 0 ? since.encode_seconds / since.images : std::nan(""));
   }
-  before_ = reports;
-  // Else no parcel came: what was true is still the best guess.
-  if (since_before.seconds > 0) stages_ = shares_of(since_before);
+  // Else what was true is still the best guess.
+  if (tells_enough(since_before, static_cast<double>(reports.size()) * since_line_.seconds())) {
+    before_ = reports;
+    stages_ = shares_of(since_before);
+  }
+  since_line_.lap();
   if (rate_since > 0) encode_rate_ = rate_since;
   if (since_before.gpu.is_known() && has_own_gpus()) gpu_ = since_before.gpu;
 

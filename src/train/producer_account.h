@@ -1,6 +1,7 @@
 #pragma once
 #include <vector>
 
+#include "millrace/core/stopwatch.h"
 #include "millrace/parcels/producer_report.h"
 #include "millrace/train/metrics.h"
 #include "millrace/train/trainer_context.h"
@@ -23,7 +24,8 @@ class ProducerAccount {
   bool has_own_gpus() const;
 
   const TrainerContext& context_;
-  std::vector<ProducerReport> before_;  // at the last line
+  std::vector<ProducerReport> before_;  // at the last line up to which they told enough
+  Stopwatch since_line_;
   StageShares stages_;
   GpuUse gpu_;
   double encode_rate_ = 0;

@@ -10,7 +10,7 @@ namespace millrace {
 using Candidate = std::pair<double, std::string_view>;
 
 static double share(double part, double whole) {
-  return whole > 0 ? part / whole : 0;
+  return whole > 0 ? std::min(part / whole, 1.0) : 0;
 }
 
 void StageShares::add(const StageShares& other, double factor) {

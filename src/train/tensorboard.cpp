@@ -24,10 +24,11 @@ static std::int64_t second_of_new_file(const std::filesystem::path& folder) {
   return second;
 }
 
-TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step) {
+TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step,
+                                     std::string_view ending) {
   std::filesystem::create_directories(folder);
-  file_.emplace(folder /
-                fmt::format("events.out.tfevents.{}.{}.{}.0", second_of_new_file(folder), host_name(), ::getpid()));
+  file_.emplace(folder / fmt::format("events.out.tfevents.{}.{}.{}.0{}", second_of_new_file(folder), host_name(),
+                                     ::getpid(), ending));
   put(tensorboard_version_event(unix_seconds()));
   put(tensorboard_start_event(unix_seconds(), resumed_step + 1));
 }

@@ -13,8 +13,9 @@ namespace millrace {
 class TensorBoardWriter {
  public:
   // Makes a new file in `folder`, and tells the viewer to drop what earlier files hold of later steps than
-  // `resumed_step`: also of the first ones, where a run begins again that ended before its first checkpoint.
-  TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step);
+  // `resumed_step`: also of the first ones, where a run begins again that ended before its first checkpoint. Its name
+  // gets the `ending` (checkpoint/line_files.h).
+  TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step, std::string_view ending = {});
 
   void scalar(std::string_view tag, std::int64_t step, double value);
   // `file`: a PNG or JPEG.

@@ -171,6 +171,14 @@ TEST(EvaluationFile, TwoRunsDoNotEraseEachOther) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 2);
 }
 
+TEST(EvaluationFile, TakesPathsThatAreNotUtf8) {
+  const test::TempDir dir;
+  const auto path = dir.path() / "evaluation.jsonl";
+  EvaluationFile(path).put({{"checkpoint", "caf\xe9/im"}, {"fid", 1}});
+  const auto text = read_file(path);
+  EXPECT_NE(text.find("caf\xef\xbf\xbd/im"), std::string::npos) << text;
+}
+
 // Lines of before, and of checkpoints with one set of weights, are those of an export.
 TEST(EvaluationFile, RawWeightsHaveALineOfTheirOwn) {
   const test::TempDir dir;

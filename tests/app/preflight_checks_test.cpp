@@ -13,6 +13,7 @@ namespace millrace::preflight {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // Of all ranks; the last one stands for a node of its own.
 struct Place {
@@ -136,6 +137,27 @@ TEST(Ask, AnAnswerThatIsLargerThanAMessageFailsOnItsRankAlone) {
     EXPECT_THAT(error.what(), HasSubstr(place.suspect() + ": memory: " +
                                         (is_error ? "xxx" : "its answer of 1024 KiB is larger than a message may be")));
   }
+}
+
+// As on hosts whose network does not carry MPI: what the lowest says of another one is said of it by a third.
+TEST(Checks, BlameNobodyWhereAllHaveWaited) {
+  Place place;
+  if (place.world.size() == 1) GTEST_SKIP() << "one rank";
+  Checkup checkup(place.world, place.hosts, place.deadline);
+  const auto error = error_of([&] {
+    checkup.demand("messages", 1, [&] {
+      std::byte nothing{};
+      checkup.receive((checkup.rank() + 1) % place.world.size(), std::span(&nothing, 1));
+      return true;
+    });
+  });
+  EXPECT_EQ(error.exit(), Exit::suspect_node);
+  EXPECT_EQ(std::string(error.what()),
+            fmt::format("none of {} ranks came to the end of the check \"messages\" within 1 s; rank 0 on n0: no "
+                        "message from {}",
+                        place.world.size(), checkup.name(1)));
+  EXPECT_THAT(error.hint(), HasSubstr("which names no node"));
+  EXPECT_THAT(error.hint(), Not(HasSubstr("leave that node out")));
 }
 
 // As in a sum of gradients: one breaks off, and the others wait for it in vain. A GPU that fails has the exit code of

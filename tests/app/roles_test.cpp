@@ -267,15 +267,37 @@ TEST(MicroBatch, TheLargestThatFitsIsChosen) {
   EXPECT_EQ(choose(2, 10, 70, 34), 7);  // of 35
   EXPECT_EQ(choose(2, 10, 70, 6), 5);
   EXPECT_EQ(choose(2, 2, 26, 12), 1);  // 13 has no other
-  // Shares of 220, 220 and 200: what divides 640.
-  EXPECT_EQ(choose(3, 32, 640, 100), 80);
-  EXPECT_EQ(choose(3, 32, 640, 159), 128);
-  EXPECT_EQ(choose(3, 32, 640, 300), 160);
+  // Shares of 220, 220 and 200, in 3, 2, 1 and 220 turns.
+  EXPECT_EQ(choose(3, 32, 640, 100), 74);
+  EXPECT_EQ(choose(3, 32, 640, 159), 110);
+  EXPECT_EQ(choose(3, 32, 640, 300), 220);
   EXPECT_EQ(choose(3, 32, 640, 1), 1);
+  EXPECT_EQ(choose(7, 96, 192, 24), 14);     // of 28 at most
+  EXPECT_EQ(choose(31, 512, 2048, 70), 68);  // all of it
   for (int trainers = 1; trainers <= 40; ++trainers)
     for (int fitting = 1; fitting <= 64; ++fitting) {
       const auto routing = plan_routing(roles_of(trainers, 1), 64);
-      const int micro = choose_micro_batch(routing, 1920, fitting);
+      const int micro = choose_micro_batch(routing, 1920, fitting), share = routing.largest_share(1920);
+      EXPECT_LE(micro, fitting);
+      check_micro_batch(routing, 1920, micro);
+      if (routing.is_even()) continue;
+      const auto turns = [share](int images) { return (share + images - 1) / images; };
+      EXPECT_EQ(turns(micro), turns(fitting)) << trainers << " trainers, " << fitting;
+      if (micro > 1) {
+        EXPECT_GT(turns(micro - 1), turns(micro)) << trainers << " trainers, " << fitting;
+      }
+    }
+}
+
+// What a hint names is not refused: batch.micro has to divide batch.global, on whatever ranks.
+TEST(MicroBatch, TheLargestToSetDividesTheGlobalBatch) {
+  EXPECT_EQ(largest_micro_batch_to_set(plan_routing(roles_of(7, 1), 96), 192, 27), 24);
+  EXPECT_EQ(largest_micro_batch_to_set(plan_routing(roles_of(31, 1), 512), 2048, 70), 64);
+  EXPECT_EQ(largest_micro_batch_to_set(plan_routing(roles_of(4, 1), 64), 2048, 40), 32);
+  for (int trainers = 1; trainers <= 40; ++trainers)
+    for (int fitting = 1; fitting <= 64; ++fitting) {
+      const auto routing = plan_routing(roles_of(trainers, 1), 64);
+      const int micro = largest_micro_batch_to_set(routing, 1920, fitting);
       EXPECT_LE(micro, fitting);
       EXPECT_EQ(1920 % micro, 0);
       check_micro_batch(routing, 1920, micro);
@@ -306,6 +328,35 @@ TEST(PlanRoles, OneProducerOfEachHostIsItsFirst) {
   for (int rank = 0; rank < 6; ++rank)
     if (is_first_on_host(producers, hosts, rank)) first.push_back(rank);
   EXPECT_EQ(first, (std::vector<int>{2, 3}));
+}
+
+TEST(PlanRoles, AreTellableInALine) {
+  EXPECT_EQ(describe_numbers({}), "");
+  EXPECT_EQ(describe_numbers({3}), "3");
+  EXPECT_EQ(describe_numbers({0, 1, 2, 5, 7, 8}), "0-2 5 7-8");
+  EXPECT_EQ(describe(roles_of(1, 1)), "trainers 0, producers 1");
+  EXPECT_EQ(describe(roles_of(24, 24)), "trainers 0-23, producers 24-47");
+  EXPECT_EQ(describe(plan_roles(Names(3), {})), "every rank trains and produces");
+  Roles alternating;
+  for (int rank = 0; rank < 1000; ++rank) (rank % 2 ? alternating.producers : alternating.trainers).push_back(rank);
+  EXPECT_EQ(describe(alternating),
+            "trainers 0 2 4 6 8 10 12 14 ... (500 in all), producers 1 3 5 7 9 11 13 15 ... (500 in all)");
+}
+
+TEST(PlanRoles, FewHostsAreNamedManyCounted) {
+  EXPECT_EQ(describe_hosts({"n1", "n0", "n1"}), "n0, n1");
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < 1000; ++rank) hosts.push_back(fmt::format("n{}", rank / 8));
+  EXPECT_EQ(describe_hosts(hosts), "125 hosts");
+}
+
+TEST(PlanRouting, TellsWhatARankDoes) {
+  const auto roles = roles_of(2, 3);
+  const auto routing = plan_routing(roles, 8);
+  EXPECT_EQ(describe_work(roles, routing, 1), "trainer of stripes 4-7");
+  EXPECT_EQ(describe_work(roles, routing, 3), "producer of stripes 1 4 7");
+  const auto both = plan_roles(Names(2), {});
+  EXPECT_EQ(describe_work(both, plan_routing(both, 2), 1), "trainer and producer of stripe 1");
 }
 
 TEST(PlanRouting, TellsUnequalShares) {

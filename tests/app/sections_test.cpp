@@ -25,13 +25,13 @@ TEST(Sections, EveryCommandKnowsThoseOfTheOthers) {
 }
 
 template <class Config>
-std::string losses_of(const auto& change) {
+std::string losses_of(const auto& change, const nlohmann::json& identity = {{"data", "these"}}) {
   Config config;
   change(config);
-  if constexpr (requires { config.loop(1); })
-    return config.loop(1).losses_of;
+  if constexpr (requires { config.loop(1, identity); })
+    return config.loop(1, identity).losses_of;
   else
-    return config.loop().losses_of;
+    return config.loop(identity).losses_of;
 }
 
 // After a restart with other settings the guard learns anew what is usual, where these decide it.
@@ -39,10 +39,22 @@ TEST(UsualLosses, AreThoseOfTheirSettings) {
   const auto losses = [](const auto& change) { return losses_of<TrainConfig>(change); };
   const auto usual = losses([](auto&) {});
   EXPECT_EQ(losses([](auto& c) { c.optim.lr = 1; }), usual);
+  // Where things lie, how they are computed, and what counts at the start of a run alone.
+  EXPECT_EQ(losses([](auto& c) { c.model.pipeline = {"elsewhere", true}; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.model.gradient_checkpointing = true; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.model.dtype = "bfloat16"; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.model.unet.init = ModelConfig::Init::pretrained; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.data.train.path = {"elsewhere"}; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.data.train.idx_to_prompt = "elsewhere"; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.encode.text_on = EncodeConfig::TextOn::trainer; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.tokenizer.mode = TokenizerConfig::Mode::hf; }), usual) << "auto is hf";
+  EXPECT_NE(losses_of<TrainConfig>([](auto&) {}, {{"data", "others"}}), usual);
+  EXPECT_NE(losses([](auto& c) { c.tokenizer.mode = TokenizerConfig::Mode::open_clip; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.tokenizer.pad_id.value = 0; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.data.images.min_side = 256; }), usual);
   EXPECT_NE(losses([](auto& c) { c.batch.global = 16; }), usual) << "a mean of fewer losses varies more";
   EXPECT_NE(losses([](auto& c) { c.transform.resolution = 16; }), usual);
   EXPECT_NE(losses([](auto& c) { c.objective.snr_gamma = 5; }), usual);
-  EXPECT_NE(losses([](auto& c) { c.model.unet.init = ModelConfig::Init::pretrained; }), usual);
   EXPECT_NE(losses([](auto& c) { c.data.train.filters["width"] = ">=512"; }), usual);
 }
 
@@ -51,8 +63,10 @@ TEST(UsualLosses, OfAVaeAreThoseOfItsSettings) {
   const auto usual = losses([](auto&) {});
   EXPECT_EQ(losses([](auto& c) { c.optim.lr = 1; }), usual);
   EXPECT_NE(losses([](auto& c) { c.transform.resolution = 16; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.data.train.path = {"elsewhere"}; }), usual);
+  EXPECT_EQ(losses([](auto& c) { c.model.init = ModelConfig::Init::pretrained; }), usual) << "of the start alone";
+  EXPECT_NE(losses_of<AutoencoderTrainConfig>([](auto&) {}, {{"data", "others"}}), usual);
   EXPECT_NE(losses([](auto& c) { c.autoencoder.l1 = 0.5; }), usual);
-  EXPECT_NE(losses([](auto& c) { c.model.init = ModelConfig::Init::pretrained; }), usual);
   EXPECT_NE(losses([](auto& c) { c.data.train.filters["width"] = ">=512"; }), usual);
 }
 

@@ -1,7 +1,8 @@
-#include "file_plan.h"
+#include "millrace/checkpoint/file_plan.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -80,6 +81,18 @@ TEST(FilePlan, AThousandTrainersWrite64Files) {
     EXPECT_LE(files.files(), 64);
     EXPECT_GE(files.files(), 50);
   }
+}
+
+// What docs/operations.md says of those who write.
+TEST(FilePlan, MoreThan64TrainersWriteAtLeast33Files) {
+  std::mt19937 random(3);
+  for (int shards = 1; shards <= 200; ++shards) {
+    const ShardPlan plan{Strategy::hybrid, shards, 64 / shards + 1};
+    const FilePlan files(layout_of(shards, random), plan, 64);
+    EXPECT_LE(files.files(), 64) << shards;
+    EXPECT_GE(files.files(), 33) << shards;
+  }
+  EXPECT_EQ(FilePlan(layout_of(66, random), {Strategy::shard_grad_op, 66, 1}, 64).files(), 33);
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "millrace/checkpoint/run_lease.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <barrier>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -16,6 +20,21 @@
 #include "millrace/core/process_name.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+
+namespace {
+
+std::atomic<int> answer_of_link = 0;  // an errno; 0 = as the system has it
+std::atomic<int> calls_of_link = 0;
+
+}  // namespace
+
+// Before the C library's: the temporary folder's file system can link.
+extern "C" int link(const char* from, const char* to) noexcept {
+  ++calls_of_link;
+  if (answer_of_link == 0) return ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+  errno = answer_of_link;
+  return -1;
+}
 
 namespace millrace {
 namespace {
@@ -99,6 +118,47 @@ TEST(RunLease, WhatNobodyRenewsIsTakenOver) {
   EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce());
 }
 
+// Cut short by a power failure, or with foreign words in it.
+TEST(RunLease, WhatMakesNoSenseIsWatchedBeforeItIsTaken) {
+  for (const char* text : {"", "{", "info step 3\n\"nonce\": 4}"}) {
+    const TempDir folder;
+    folder.write("LEASE", text);
+    const Stopwatch watch;
+    const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+    EXPECT_GE(watch.seconds(), quick.stale_after) << text;
+    EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce());
+  }
+}
+
+TEST(RunLease, WhatMakesNoSenseAndChangesHasALivingOwner) {
+  const TempDir folder;
+  folder.write("LEASE", "info step 0");
+  const std::jthread writer([&](const std::stop_token& stop) {
+    for (int step = 1; !stop.stop_requested(); ++step) {
+      folder.write("LEASE", "info step " + std::to_string(step));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  const auto error = test::error_of([&] { RunLease::acquire(Group(), folder.path(), patient); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_NE(std::string(error.what()).find("in use by an owner that LEASE does not name"), std::string::npos)
+      << error.what();
+}
+
+TEST(RunLease, AFileSystemThatCannotLinkFilesHasOwnersToo) {
+  for (const int answer : {EPERM, ENOSYS, EOPNOTSUPP, EXDEV, EINVAL, EMLINK}) {
+    const TempDir folder;
+    answer_of_link = answer;
+    calls_of_link = 0;
+    EXPECT_NO_THROW({
+      const auto lease = RunLease::acquire(Group(), folder.path(), patient);
+      EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce()) << answer;
+    }) << answer;
+    answer_of_link = 0;
+    EXPECT_GT(calls_of_link, 0) << "this program's own is not asked";
+  }
+}
+
 TEST(RunLease, AProcessOfThisMachineThatIsGoneNeedsNoWaiting) {
   const TempDir folder;
   const auto own = process_name();
@@ -112,7 +172,9 @@ TEST(RunLease, AProcessOfThisMachineThatIsGoneNeedsNoWaiting) {
 TEST(RunLease, OneOfManyStartsAtOnceGetsTheFolder) {
   for (int round = 0; round < 20; ++round) {
     const TempDir folder;
-    if (round % 3 == 1) {
+    const bool is_damaged = round % 3 == 1;  // which is watched first
+    const LeaseTimes times = {.renewed_every = 0.05, .stale_after = is_damaged ? 0.5 : patient.stale_after};
+    if (is_damaged) {
       std::ofstream(folder.path() / "LEASE") << "{";
     } else if (round % 3 == 2) {
       const auto own = process_name();
@@ -128,7 +190,7 @@ TEST(RunLease, OneOfManyStartsAtOnceGetsTheFolder) {
         starts.emplace_back([&] {
           at_once.arrive_and_wait();
           try {
-            auto lease = RunLease::acquire(Group(), folder.path(), patient);
+            auto lease = RunLease::acquire(Group(), folder.path(), times);
             const std::lock_guard lock(mutex);
             leases.push_back(std::move(lease));
           } catch (const Error& error) {

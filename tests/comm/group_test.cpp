@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/foreign_errors.h"
@@ -182,6 +183,31 @@ TEST(PresentError, OfALibraryIsWhatItsTranslatorSays) {
   EXPECT_EQ(exit_of(Error(Exit::io, "x")), Exit::io);
   translate_foreign_errors(nullptr);
   EXPECT_EQ(exit_of(Damaged()), Exit::bug);
+}
+
+TEST(PresentError, OfTheSystemHasACure) {
+  const auto presented = [](auto exception) {
+    try {
+      throw exception;
+    } catch (...) {
+      return present_error();
+    }
+  };
+  using std::make_error_code, std::errc;
+  const auto thread = presented(std::system_error(make_error_code(errc::resource_unavailable_try_again)));
+  EXPECT_EQ(thread.exit(), Exit::io);
+  EXPECT_STREQ(thread.what(), "cannot start a thread");
+  EXPECT_NE(thread.hint().find("ulimit -u"), std::string::npos) << thread.hint();
+  EXPECT_EQ(presented(std::system_error(make_error_code(errc::operation_not_permitted))).exit(), Exit::bug);
+
+  const auto path = presented(
+      std::filesystem::filesystem_error("status", "run/checkpoints", make_error_code(errc::permission_denied)));
+  EXPECT_EQ(path.exit(), Exit::io);
+  EXPECT_STREQ(path.what(), "cannot access run/checkpoints: Permission denied");
+  EXPECT_NE(path.hint().find("permissions"), std::string::npos) << path.hint();
+  const auto nowhere =
+      presented(std::filesystem::filesystem_error("current_path", make_error_code(errc::permission_denied)));
+  EXPECT_NE(std::string(nowhere.what()).find("current_path"), std::string::npos) << nowhere.what();
 }
 
 TEST(Group, WaitingTooLongIsAnErrorThatNamesTheRank) {

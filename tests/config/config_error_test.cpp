@@ -6,6 +6,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Case {
   const char* name;
@@ -146,6 +147,15 @@ INSTANTIATE_TEST_SUITE_P(Table, ConfigError, testing::ValuesIn(cases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class ConfigErrors : public ConfigTest {};
+
+// Paths of archives have ${NAME} of their own, from WDS_NAME.
+TEST_F(ConfigErrors, TellHowAVariableOfPathsIsWritten) {
+  ::setenv("WDS_MILLRACE_DISK", "/disk", 1);
+  EXPECT_THAT(load({}, {"run.note=${MILLRACE_DISK}/a.tar"}).problems(),
+              ElementsAre(HasSubstr("there is no key 'MILLRACE_DISK'; for the variable WDS_MILLRACE_DISK in a path of "
+                                    "archives, write \\${MILLRACE_DISK}")));
+  EXPECT_THAT(load({}, {"run.note=${MILLRACE_TAPE}/a.tar"}).problems(), ElementsAre(Not(HasSubstr("WDS_"))));
+}
 
 TEST_F(ConfigErrors, AreThrownTogether) {
   Root root;

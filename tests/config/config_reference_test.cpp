@@ -144,6 +144,12 @@ TEST_F(ConfigReference, MergedValuesKeepTheirPlaces) {
   EXPECT_THAT(report.origin("data.validation.path"), testing::EndsWith("a.yaml:3"));
 }
 
+TEST_F(ConfigReference, TheKeyOfAMapThatHoldsDotsHasItsPlace) {
+  const config::Report report = load({"data:\n  train:\n    filters:\n      json.width: '>=1'\n"});
+  EXPECT_THAT(report.origin("data.train.filters.json.width"), testing::EndsWith("a.yaml:4"));
+  EXPECT_EQ(report.origin("data.train.filters.json.height"), "");
+}
+
 TEST_F(ConfigReference, OneBrokenReferenceIsReportedOnce) {
   const config::Report report =
       load({"optim: {lr: '${optim.clip}', clip: '${optim.x}', betas: ['${optim.x}', 1]}\nrun: {note: '${optim.lr}'}"});

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,21 @@
 #include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/storage_error.h"
+
+namespace {
+
+int answer_of_directories = 0;  // an errno, of fsync; 0 = as the system has it
+
+}  // namespace
+
+// Before the C library's.
+extern "C" int fsync(int fd) {
+  struct stat is {};
+  if (answer_of_directories == 0 || ::fstat(fd, &is) != 0 || !S_ISDIR(is.st_mode))
+    return static_cast<int>(::syscall(SYS_fsync, fd));
+  errno = answer_of_directories;
+  return -1;
+}
 
 namespace millrace {
 namespace {
@@ -213,6 +230,29 @@ TEST(Files, ADirectoryIsPublishedUnderItsName) {
   EXPECT_EQ(read_file(dir / "step" / "a"), "1");
 }
 
+TEST(Files, ADirectoryThatCannotBeSyncedIsLeftAsItIsAndOneThatFailsIsAnError) {
+  const TempDir dir;
+  for (const int answer : {EINVAL, EBADF, ENOTSUP}) {
+    answer_of_directories = answer;
+    EXPECT_NO_THROW(write_file_atomically(dir / "a", "1")) << answer;
+  }
+  answer_of_directories = EIO;
+  EXPECT_THROW(write_file_atomically(dir / "a", "1"), StorageError);
+  answer_of_directories = 0;
+}
+
+// A process of another container may have the same number.
+TEST(Files, ATemporaryDirectoryIsNew) {
+  const TempDir dir;
+  const auto first = make_temporary_directory(dir / "a/b"), second = make_temporary_directory(dir / "a/b");
+  EXPECT_NE(first, second);
+  for (const auto& path : {first, second}) {
+    EXPECT_TRUE(fs::is_empty(path)) << path;
+    EXPECT_EQ(path.parent_path(), dir / "a");
+    EXPECT_EQ(path.string().find((dir / "a/b").string() + ".tmp-" + process_name() + "-"), 0u) << path;
+  }
+}
+
 TEST(RunFiles, HaveNamesThatSortByNumber) {
   EXPECT_EQ(checkpoints_in("run"), fs::path("run/checkpoints"));
   EXPECT_EQ(step_name(2000), "step-00002000");
@@ -227,6 +267,7 @@ TEST(Errno, AFullDiskNamesTheFileAndTheCure) {
   });
   EXPECT_THAT(error.what(), HasSubstr("cannot write /d/a: No space left"));
   EXPECT_THAT(error.hint(), HasSubstr("free some space"));
+  EXPECT_THAT(error.hint(), HasSubstr("df -i"));
 }
 
 // Where a message may come from storage that is away, other code goes by these words.

@@ -9,6 +9,7 @@ namespace millrace::e2e {
 namespace {
 
 using Json = nlohmann::json;
+using namespace std::string_literals;
 
 std::string at(const std::string& name) {
   return (workshop() / name).string();
@@ -289,6 +290,42 @@ TEST(Convert, DataOfOtherKinds) {
   EXPECT_EQ(config["data"]["train"]["idx_to_prompt"], at("kinds.prompts.json"));
   EXPECT_EQ(Json::parse(std::ifstream(at("kinds.prompts.json"))), Json({{"0", "a tench"}, {"1", "a goldfish"}}));
   EXPECT_EQ(config["data"]["allow_pipes"], false);  // the user's own word
+}
+
+// The folder stays to be set.
+TEST(Convert, NoPretrainedPartsAreSaidByFalse) {
+  for (const std::string none : {"false", "null", "'none'"}) {
+    SCOPED_TRACE(none);
+    const auto outcome = convert("model: {pretrained: " + none + ", unet: {pretrained: " + none + "}}\n", "none");
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto text = read(workshop() / "none.yaml");
+    EXPECT_THAT(text, testing::HasSubstr("pipeline: ???"));
+    EXPECT_THAT(text, testing::HasSubstr("init: random"));
+  }
+  for (const std::string odd : {"true", "3", "[a]"})
+    expect_refusal(convert("model: {pretrained: " + odd + "}\n", "odd"), "model.pretrained");
+}
+
+// Files of other programs have sections of the same names.
+TEST(Convert, RefusesConfigurationsOfOtherPrograms) {
+  const std::string composer = "table \"Composer and MosaicML's diffusion\" of docs/config.md";
+  const std::string compvis = "CompVis' or Stability's training code";
+  for (const auto& [text, says] :
+       {std::pair{"model: {_target_: diffusion.models.models.stable_diffusion_2, pretrained: false}\n"s, composer},
+        std::pair{"model: &m {pretrained: a, self: *m}\ndataset: {train: [{_target_: a.b}]}\n"s, composer},
+        std::pair{"model: {name: a}\nalgorithms: {}\ntrainer: {max_duration: 550000ba}\n"s, composer},
+        std::pair{"model: {base_learning_rate: 1.0e-04, target: ldm.models.diffusion.ddpm.LatentDiffusion}\n"s,
+                  compvis},
+        std::pair{"model: {target: a.b, params: {linear_start: 0.00085}}\n"s, compvis},
+        std::pair{"model: {target: a.b}\nlightning: {trainer: {benchmark: True}}\n"s, compvis},
+        std::pair{"model: {hidden: 3}\nsystem: {seed: 4}\n"s, "not one of its keys is known"s}}) {
+    SCOPED_TRACE(text);
+    fs::remove(workshop() / "other.yaml");
+    const auto outcome = convert(text, "other");
+    expect_refusal(outcome, says);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_FALSE(fs::exists(workshop() / "other.yaml"));
+  }
 }
 
 TEST(Convert, NamesWhatIsWrong) {

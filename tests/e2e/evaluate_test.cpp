@@ -222,6 +222,11 @@ TEST(Evaluate, RawWeightsAndOlderCheckpointsHaveLinesOfTheirOwn) {
   const auto nowhere = shell(evaluate + "--checkpoint " + at("nobody/checkpoints/none") + " 'evaluate.metrics=[]'");
   EXPECT_EQ(nowhere.exit_code, 74) << nowhere.output;
   EXPECT_FALSE(fs::exists(at("nobody")));
+  std::ofstream(at("in-the-way")) << "a file";
+  const auto closed = shell(run + " --out " + at("in-the-way"));
+  EXPECT_EQ(closed.exit_code, 74) << closed.output;
+  expect_mentions(closed, "cannot write scores to " + at("in-the-way"));
+  expect_mentions(closed, "say --out FOLDER");
   const auto pipeline =
       shell(evaluate + "--pipeline " + at("tiny") + " --out " + at("refused") + measures() + " evaluate.weights=raw");
   EXPECT_EQ(pipeline.exit_code, 2) << pipeline.output;

@@ -344,6 +344,44 @@ TEST(Folders, AUnetIsExportedWithThePartsThatItWasTrainedWith) {
   expect_mentions(allowed, "goes with a part that it was not trained with: model.pipeline: vae.scaling_factor");
 }
 
+// Scratch folders are purged, and a finished run is looked at on another machine.
+TEST(Folders, AFolderThatHasMovedIsNamed) {
+  fs::copy(workshop() / "tiny", workshop() / "before-move", fs::copy_options::recursive);
+  expect_success(
+      train_on("run-moving", "before-move", "validation.batches=1 data.validation.path=" + at("shapes/00003.tar")));
+  fs::rename(workshop() / "before-move", workshop() / "after-move");
+  const auto evaluation = millrace + " evaluate run.device=cpu --run " + at("run-moving") + " --out " +
+                          at("score-of-moving") + " 'evaluate.metrics=[]'";
+  const auto exported = export_of("run", "run-moving", "of-moving");
+  for (const auto& command : {exported, evaluation, evaluation + " --follow"}) {
+    const auto lost = shell(command);
+    EXPECT_EQ(lost.exit_code, 74) << lost.output;
+    expect_mentions(lost, "was trained with model.pipeline=" + at("before-move") + ", which is no folder now");
+    expect_mentions(lost, "step-00000002");
+    expect_mentions(lost, "say where it is: model.pipeline=FOLDER");
+  }
+  expect_success(millrace + " init --preset tiny seed=7 --out " + at("not-moved"));
+  for (const auto& command : {exported, evaluation}) {
+    const auto other = shell(command + " model.pipeline=" + at("not-moved"));
+    EXPECT_EQ(other.exit_code, 2) << other.output;
+    expect_mentions(other, "was trained with other parts than");
+  }
+  const auto file = at("of-another-run.yaml");  // is for training
+  std::ofstream(file) << "model: {pipeline: /nowhere}\n";
+  for (const auto& command : {exported, evaluation, evaluation + " --follow"})
+    expect_success(command + " --config " + file + " model.pipeline=" + at("after-move"));
+  expect_success(export_of("run", "run-moving", "of-moving.safetensors") +
+                 " --format ldm model.pipeline=" + at("after-move"));
+  fs::rename(workshop() / "after-move", workshop() / "before-move");
+  expect_success(export_of("run", "run-moving", "of-moving-again") + " --config " + file);
+  std::ofstream(file) << "model:\n  pipeline: ???\n";  // as --print-config writes it
+  expect_success(export_of("run", "run-moving", "of-moving-at-last") + " --config " + file);
+  const auto idle = shell(millrace + " evaluate run.device=cpu --pipeline " + at("tiny") + " --out " + at("idle") +
+                          " model.pipeline=" + at("before-move"));
+  EXPECT_EQ(idle.exit_code, 2) << idle.output;
+  expect_mentions(idle, "model.pipeline: is of a run's checkpoints");
+}
+
 TEST(Folders, AnExportedVaeHasTheScalingFactorOfItsCheckpoint) {
   if (!fs::exists(at("vae-of-all"))) expect_success(train_vae("vae-of-all", "tiny"));
   expect_success(export_of("run", "vae-of-all", "of-run"));

@@ -88,6 +88,49 @@ std::string train_on(const std::string& run, const std::string& path, const std:
                         " " + settings);
 }
 
+// Of the workshop's images, as `train` encodes them.
+std::string fill(const std::string& cache, const std::string& settings = "") {
+  return millrace + " preprocess run.dir=" + path_of("filling-" + cache) +
+         " run.device=cpu model.pipeline=" + path_of("tiny") + " data.train.path=" + path_of("shapes") +
+         " transform.resolution=32 encode.batch_size=8 encode.cache=" + path_of(cache) + " " + settings;
+}
+
+void expect_exit(int code, const std::string& command, const std::string& text = "") {
+  const auto outcome = shell(command);
+  EXPECT_EQ(outcome.exit_code, code) << command << "\n" << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr(text));
+}
+
+// The archives are the same, and so is the path.
+TEST(LatentsInACache, MadeAnotherWayAreOtherData) {
+  expect_exit(0, fill("remade"));
+  expect_exit(0, train_on("of-remade", "remade"));
+  fs::rename(path_of("remade"), path_of("remade-before"));
+  fs::remove_all(path_of("filling-remade"));
+  expect_exit(0, fill("remade", "transform.interpolation=bicubic"));
+  expect_exit(2, train_on("of-remade", "remade", "'duration=10 steps'"),
+              R"(data.train.path: the cache was made with transform.interpolation: "bilinear" -> "bicubic")");
+  fs::remove_all(path_of("remade"));
+  fs::rename(path_of("remade-before"), path_of("remade"));
+  expect_exit(0, train_on("of-remade", "remade", "'duration=9 steps'"));
+}
+
+// What the run has encoded by itself until then.
+TEST(LatentsInACache, GoOnWhereTheRunHasEncoded) {
+  expect_exit(0, fill("same"));
+  expect_exit(0, train("encoding", "'duration=8 steps'"));
+  expect_exit(0, train("encoded", "'duration=4 steps'"));
+  expect_exit(2, train_on("encoded", "same"), "data.train.type: ");
+  expect_exit(0, train_on("encoded", "same", "checkpoint.allow_changes=true"));
+  EXPECT_EQ(read(workshop() / "encoded/ids.jsonl"), read(workshop() / "encoding/ids.jsonl"));
+  const auto weights = [](const std::string& run) {
+    const auto out = path_of(run + "-pipeline");
+    expect_exit(0, millrace + " export --run " + path_of(run) + " --out " + out + " weights=raw");
+    return read(out + "/unet/diffusion_pytorch_model.safetensors");
+  };
+  EXPECT_EQ(weights("encoded"), weights("encoding"));
+}
+
 TEST(LatentsInParquet, TrainAsTheSameLatentsInACache) {
   write_table("frozen.parquet", 0);
   write_cache("frozen-cache");

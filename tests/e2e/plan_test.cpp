@@ -161,6 +161,10 @@ TEST(Plan, ChoosesTheMicroBatchThatFits) {
       EXPECT_GT(memory_of(next), usable) << next;
     }
   }
+  // 31 trainers of 512 stripes: the largest share, 68 images of 2048, needs to divide nothing.
+  const auto uneven = plan("--nodes 10x8xh100 roles.producers=49 batch.micro=auto");
+  EXPECT_EQ(uneven["roles"][0]["batch"], 68);
+  EXPECT_EQ(uneven["accumulation"], 1);
   const auto small =
       shell(millrace + " plan --nodes 1x1xl4 transform.resolution=512 encode.batch_size=64 batch.micro=auto");
   EXPECT_EQ(small.exit_code, 2) << small.output;
@@ -174,6 +178,14 @@ TEST(Plan, ChoosesTheMicroBatchThatFits) {
   const auto other = shell(millrace + " plan --nodes 2x4xh100 transform.resolution=512 plan.rates=" + at("at_256"));
   EXPECT_EQ(other.exit_code, 2) << other.output;
   expect_mentions(other, "line 1: measured at 256 px, and transform.resolution is 512");
+  for (const auto& [line, wrong] : {std::pair{R"({"bench": "step", "unit": "images/s", "median": null})", "median"},
+                                    std::pair{R"({"bench": 3, "unit": "images/s", "median": 2})", "bench"}}) {
+    std::ofstream(workshop() / "typed") << "\n" << line;
+    const auto typed = shell(millrace + " plan --nodes 2x4xh100 plan.rates=" + at("typed"));
+    EXPECT_EQ(typed.exit_code, 74) << typed.output;
+    expect_mentions(typed, fmt::format("{}, line 2: {} is no ", at("typed"), wrong));
+    EXPECT_EQ(typed.output.find("json.exception"), std::string::npos) << typed.output;
+  }
   const auto cpus = shell(millrace + " plan --nodes 2x4xcpu batch.micro=auto " + rates("auto", 60, 30));
   EXPECT_EQ(cpus.exit_code, 2) << cpus.output;
   expect_mentions(cpus, "how much memory these CPUs have is not known here");
@@ -415,6 +427,17 @@ double memory_of_a_run(int ranks, const std::string& setting) {
 double planned_memory(int ranks, const std::string& setting) {
   return plan(fmt::format("--nodes 1x{}xcpu model.pipeline=", ranks) + at("tiny") + " " + setting +
               rates("any", 60, 30))["roles"][0]["memory_gib"];
+}
+
+// Of 66 trainers two share a file: 33 write, each of them twice what one of 64 does.
+TEST(Plan, MemoryOfWritersFollowsTheirNumber) {
+  const auto memory = [](int ranks) {
+    return plan(fmt::format("--nodes {}x1xcpu data.train.type=latents batch.global=132 batch.micro=2 data.stripes=66",
+                            ranks) +
+                rates("writers", 60, 30))["roles"][0]["memory_gib"]
+        .get<double>();
+  };
+  EXPECT_GT(memory(66), memory(64) + 0.15);
 }
 
 // What threads free stays with the process, more or less of it by the order in which they come: peaks of the same run

@@ -5,6 +5,7 @@
 
 #include "e2e/runs.h"
 #include "e2e/weights.h"
+#include "millrace/core/process_name.h"
 
 namespace millrace::e2e {
 namespace {
@@ -186,6 +187,9 @@ TEST(Resume, OtherPromptsOfTheClassesAreRefused) {
   expect_mentions(refused, "data.train.idx_to_prompt: \"");
   std::ofstream(prompts) << R"(["a cat"])";
   expect_success(command + "'duration=2 steps'");
+  const auto moved = workshop() / "moved-prompts.json";
+  fs::rename(prompts, moved);
+  expect_success(command + "'duration=3 steps' data.train.idx_to_prompt=" + moved.string());
 }
 
 // What newer versions of diffusers write into it tells nothing of the network.
@@ -197,7 +201,12 @@ TEST(Resume, ARewrittenConfigOfTheModelIsTheSameModel) {
   };
   expect_success(command(1));
   auto config = nlohmann::json::parse(read(file));
-  config.update({{"_diffusers_version", "0.99.0"}, {"_name_or_path", "elsewhere"}, {"time_embedding_dim", nullptr}});
+  config.update({{"_diffusers_version", "0.99.0"},
+                 {"_name_or_path", "elsewhere"},
+                 {"time_embedding_dim", nullptr},
+                 {"dropout", 0.0},
+                 {"attention_type", "default"},
+                 {"sample_size", 96}});
   std::ofstream(file) << config;
   expect_success(command(2));
   config["layers_per_block"] = 2;
@@ -208,13 +217,57 @@ TEST(Resume, ARewrittenConfigOfTheModelIsTheSameModel) {
   EXPECT_EQ(refused.output.find("block_out_channels"), std::string::npos) << refused.output;
 }
 
+// It would end while it restores, with the run's files rewritten.
+TEST(Resume, AnotherNetworkIsRefusedWhateverIsAllowed) {
+  const auto other = workshop() / "other-network.json";
+  auto config = nlohmann::json::parse(read(workshop() / "tiny/unet/config.json"));
+  config["layers_per_block"] = 2;
+  std::ofstream(other) << config;
+  const std::string run = "of-another-network";
+  expect_success(train(run, "'duration=2 steps'"));
+  const auto state = read(workshop() / run / "STATE"), written = read(workshop() / run / "config.yaml");
+  for (const std::string allow : {"", " checkpoint.allow_changes=true"}) {
+    const auto refused = shell(train(run, four_steps + "model.unet.config=" + other.string() + allow));
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    expect_mentions(refused, "holds the weights of another network than that of model.unet.config");
+    expect_mentions(refused, "\n  model.layers_per_block: 1 -> 2");
+    EXPECT_EQ(refused.output.find("or say checkpoint.allow_changes"), std::string::npos) << refused.output;
+    EXPECT_EQ(read(workshop() / run / "STATE"), state);
+    EXPECT_EQ(read(workshop() / run / "config.yaml"), written);
+  }
+  config["layers_per_block"] = 1;
+  config["norm_eps"] = 1e-4;  // the same tensors
+  std::ofstream(other) << config;
+  expect_success(train(run, four_steps + "checkpoint.allow_changes=true model.unet.config=" + other.string()));
+}
+
+// What a key stood for, and what it stands for now, is what counts.
+TEST(Resume, AnotherSpellingIsTheSameSetup) {
+  const std::string run = "respelled";
+  expect_success(train(run, "'duration=2 steps' 'data.train.filters={width: \">=1\"}'"));
+  const auto manifest = nlohmann::json::parse(read(checkpoint(run, 2) / "MANIFEST.json"));
+  const auto stripes = manifest.at("data").at("stripes").get<int>();
+  const auto resumed = shell(train(run, four_steps + "tokenizer.mode=hf data.stripes=" + std::to_string(stripes) +
+                                            " 'data.train.filters={width: \">= 1.0\"}'"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(resumed.output.find("come twice"), std::string::npos) << resumed.output;
+  EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / straight() / "ids.jsonl"));
+  const auto other = shell(train(run,
+                                 "'duration=5 steps' tokenizer.mode=open_clip data.stripes=1 "
+                                 "'data.train.filters={width: \">1\"}'"));
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  for (const char* key : {"tokenizer.mode", "data.stripes", "data.train.filters"})
+    expect_mentions(other, std::string("\n  ") + key + ": ");
+}
+
 TEST(Resume, AnotherScheduleByTheObjectiveIsRefusedToo) {
   const std::string zero = "objective.prediction=v_prediction objective.zero_terminal_snr=true ";
   const auto longer = "'duration=3 steps' objective.prediction=v_prediction ";
   expect_success(train("zero-snr", "'duration=2 steps' " + zero));
   const auto refused = shell(train("zero-snr", longer));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
-  expect_mentions(refused, "scheduler.rescale_betas_zero_snr: true -> false");
+  expect_mentions(refused, "\n  objective.zero_terminal_snr: true -> false");
+  EXPECT_EQ(refused.output.find("model.pipeline: "), std::string::npos) << refused.output;
   expect_success(train("zero-snr", "'duration=3 steps' " + zero));
 }
 
@@ -251,6 +304,14 @@ TEST(Resume, WithNothingLeftToTrainTheRemainsOfAKilledLifeGo) {
   const auto at_work = {run / ("evaluation.jsonl" + others), run / ("report.html" + others)};
   for (const auto& file : remains) std::ofstream(file) << "{";
   for (const auto& file : at_work) std::ofstream(file) << "{";
+  const auto own = process_name();  // beyond pid_max; one that makes no sense would be watched for a minute
+  std::ofstream(run / "LEASE") << nlohmann::json{{"nonce", "of the killed one"},
+                                                 {"process", own.substr(0, own.find('-')) + "-4194999"},
+                                                 {"host", "n7"},
+                                                 {"job", 0},
+                                                 {"restart", 0},
+                                                 {"step", 0},
+                                                 {"renewals", 0}};
   const auto outcome = shell(command);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   expect_mentions(outcome, "nothing to train");

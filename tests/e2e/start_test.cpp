@@ -82,6 +82,20 @@ TEST(Start, AnEmaThatCannotStartIsAnError) {
   EXPECT_FALSE(fs::exists(workshop() / "ema-missing"));
 }
 
+// It would be an average of weights that the run left long ago.
+TEST(Start, AnEmaThatBeginsLaterBeginsFromTheWeights) {
+  expect_success(train("ema-later", "'duration=1 steps' ema.enabled=false"));
+  const auto resumed =
+      shell(train("ema-later", "'duration=2 steps' model.unet.ema_start=" + (workshop() / "tiny").string()));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  const std::string warning = "model.unet.ema_start is for the start of a run";
+  EXPECT_NE(resumed.output.find(warning), std::string::npos) << resumed.output;
+  const auto again =
+      shell(train("ema-later", "'duration=3 steps' model.unet.ema_start=" + (workshop() / "tiny").string()));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(again.output.find(warning), std::string::npos) << again.output;
+}
+
 TEST(Start, AUnetOfAnotherShape) {
   auto config = nlohmann::json::parse(read(workshop() / "tiny/unet/config.json"));
   config["layers_per_block"] = 2;

@@ -238,6 +238,16 @@ TEST(Stop, TheTerminalCloses) {
   EXPECT_EQ(whole.exit_code, 0) << whole.output;
 }
 
+// A file that is opened then would get the console's number.
+TEST(Stop, NotForAConsoleThatIsClosedWhoseLinesGoNowhere) {
+  const auto run = workshop() / "silenced";
+  const auto outcome =
+      shell(train("silenced", "'duration=20 steps'") + " >&- 2>&- & run=$!; " + at_step("silenced", 2) + "ln " +
+            (run / "LEASE").string() + " " + (run / "kept").string() + "; wait $run");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_TRUE(nlohmann::json::accept(read(run / "kept"))) << read(run / "kept");
+}
+
 TEST(Stop, NotForAConsoleThatCannotBeWritten) {
   const auto run = train("unheard", "'duration=5 steps'");
   EXPECT_EQ(shell(run + " > /dev/full 2> /dev/full").exit_code, 0);

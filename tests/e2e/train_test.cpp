@@ -1,4 +1,5 @@
 // The main job through the real binary: alone, with producers and trainers apart, killed and resumed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -74,6 +75,12 @@ TEST(Train, SameIdsAndWeightsOnAnyRanks) {
   ASSERT_EQ(split.exit_code, 0) << split.output;
   for (const char* figure : {"  trainers  ", " img/s, ", "  producers  ", "  balance  "})
     expect_mentions(split, figure);
+  EXPECT_EQ(split.output.find(" of stripes "), std::string::npos) << split.output;
+  for (const auto& [rank, work] : {std::pair{1, "trainer of stripes 4-7"}, {3, "producer of stripes 1 3 5 7"}}) {
+    const auto log = read(workshop() / fmt::format("two-plus-two/log/rank-0000{}.log", rank));
+    EXPECT_NE(log.find(fmt::format(" rank {} of 4 on ", rank)), std::string::npos) << log;
+    EXPECT_NE(log.find(fmt::format(": {}, on ", work)), std::string::npos) << log;
+  }
 
   expect_success(mpirun(3) + train("ddp", "'duration=4 steps' roles.producers=1 parallel.strategy=ddp"));
   const std::string hybrid = "'duration=4 steps' roles.producers=1 parallel.strategy=hybrid parallel.shard_size=2";

@@ -85,6 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "download.out: s3://bucket/set is an address"},
         Mistake{"address_to_write_to", m + " init --preset tiny --out s3://bucket/tiny", 2,
                 "--out s3://bucket/tiny: an address"},
+        Mistake{"evaluate_empty_run", m + " evaluate --follow --run ''", 2, "--run is empty: it takes a folder"},
+        Mistake{"evaluate_empty_out", m + " evaluate --run @/x --out ''", 2, "--out is empty: it takes a folder"},
         Mistake{"plan_no_rates", m + " plan --nodes 4x8xh100 plan.rates=@/none.json", 74, "none.json"},
         Mistake{"unknown_option", m + " init --prest tiny --out @/i", 2, "--prest"},
         Mistake{"unknown_preset", m + " init --preset huge --out @/i", 2, "huge"},
@@ -276,10 +278,17 @@ TEST(Report, DoesNotFollowARefusedValueFurther) {
 TEST(Output, ThatIsNotWholeIsAnError) {
   for (const std::string command :
        {" --help", " train --print-config run.dir=x model.pipeline=x data.train.path=x", " env"}) {
-    const auto outcome = shell(m + command + " > /dev/full");
-    EXPECT_EQ(outcome.exit_code, 74) << command;
-    EXPECT_NE(outcome.output.find("it could not be written"), std::string::npos) << outcome.output;
+    for (const std::string nowhere : {" > /dev/full", " >&-"}) {
+      const auto outcome = shell(m + command + nowhere);
+      EXPECT_EQ(outcome.exit_code, 74) << command << nowhere;
+      EXPECT_NE(outcome.output.find("it could not be written"), std::string::npos) << outcome.output;
+    }
   }
+}
+
+TEST(Output, OfInitIsAllThatItWrites) {
+  const auto outcome = shell(in_workshop("TMPDIR=@/nowhere " + m + " init --preset tiny --no-weights --out @/no-tmp"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
 }
 
 TEST(Commands, WithoutSettingsHeedWhatAllCommandsHave) {

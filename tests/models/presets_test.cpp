@@ -3,12 +3,15 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors_writer.h"
 #include "millrace/models/initialize.h"
@@ -26,7 +29,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 const fs::path published = test::data_dir() / "presets";
-const fs::path tokenizer = test::data_dir() / "folder/pipeline/tokenizer";
+
+void copy_tokenizer(const fs::path& folder) {
+  fs::copy(test::data_dir() / "folder/pipeline/tokenizer", folder);
+}
 
 // Networks whose memory is never touched, so that the big ones cost nothing.
 struct Networks {
@@ -181,7 +187,7 @@ TEST(Initialize, EachNameHasNumbersOfItsOwn) {
 
 TEST(InitPipeline, WritesACompletePipeline) {
   const TempDir dir;
-  init_pipeline(Preset::tiny, tokenizer, dir / "tiny", 7);
+  init_pipeline(Preset::tiny, copy_tokenizer, dir / "tiny", 7);
   const json report = inspect_pipeline(dir / "tiny");
   EXPECT_THAT(report.at("problems"), IsEmpty()) << report.at("problems");
   EXPECT_EQ(report.at("components").size(), 5u);
@@ -195,8 +201,8 @@ TEST(InitPipeline, WritesACompletePipeline) {
 
 TEST(InitPipeline, WithoutASeedWritesTheSameFilesButTheWeights) {
   const TempDir dir;
-  init_pipeline(Preset::tiny, tokenizer, dir / "whole", 7);
-  init_pipeline(Preset::tiny, tokenizer, dir / "shapes", std::nullopt);
+  init_pipeline(Preset::tiny, copy_tokenizer, dir / "whole", 7);
+  init_pipeline(Preset::tiny, copy_tokenizer, dir / "shapes", std::nullopt);
   const auto files = [](const fs::path& folder, bool weights) {
     std::map<fs::path, std::string> found;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -209,11 +215,43 @@ TEST(InitPipeline, WithoutASeedWritesTheSameFilesButTheWeights) {
   EXPECT_EQ(files(dir / "whole", true).size(), files(dir / "whole", false).size() + 3);
 }
 
+// Process numbers repeat from container to container.
+TEST(InitPipeline, PublishesNothingOfAnother) {
+  const TempDir dir;
+  const auto theirs = dir.path() / ("tiny.tmp-" + process_name());
+  fs::create_directories(theirs / "unet");
+  std::ofstream(theirs / "unet/diffusion_pytorch_model.non_ema.safetensors") << "theirs";
+  init_pipeline(Preset::tiny, copy_tokenizer, dir / "tiny", std::nullopt);
+  EXPECT_FALSE(fs::exists(dir / "tiny/unet/diffusion_pytorch_model.non_ema.safetensors"));
+  EXPECT_TRUE(fs::exists(theirs / "unet/diffusion_pytorch_model.non_ema.safetensors"));
+}
+
+TEST(InitPipeline, RemovesWhatKilledOnesHaveLeftOfTheSameFolder) {
+  const TempDir dir;
+  const auto own = process_name(), gone = own.substr(0, own.find('-')) + "-4194999";  // beyond pid_max
+  const auto make = [&](const std::string& name, std::chrono::hours age) {
+    const fs::path folder = dir / name;
+    fs::create_directories(folder / "unet");
+    std::ofstream(folder / "unet/model.safetensors") << "half";
+    fs::last_write_time(folder, fs::file_time_type::clock::now() - age);
+    return folder;
+  };
+  using std::chrono::hours;
+  const std::vector left = {make("tiny.tmp-" + gone, hours(0)), make("tiny.tmp-" + gone + "-0123abcd", hours(0)),
+                            make("tiny.tmp-0123456789abcdef-17-0123abcd", hours(48))};
+  const std::vector others = {make("tiny.tmp-" + own + "-0123abcd", hours(0)),
+                              make("tiny.tmp-0123456789abcdef-17", hours(1)), make("tiny.tmp-old", hours(48)),
+                              make("tiny.tmp-1", hours(48)), make("tinier.tmp-" + gone, hours(48))};
+  init_pipeline(Preset::tiny, copy_tokenizer, (dir / "tiny").string() + "/", std::nullopt);
+  for (const auto& folder : left) EXPECT_FALSE(fs::exists(folder)) << folder;
+  for (const auto& folder : others) EXPECT_TRUE(fs::exists(folder / "unet/model.safetensors")) << folder;
+}
+
 TEST(InitPipeline, RefusesAUsedFolder) {
   const TempDir dir;
   dir.write("a file", "");
   try {
-    init_pipeline(Preset::tiny, tokenizer, dir.path(), 0);
+    init_pipeline(Preset::tiny, copy_tokenizer, dir.path(), 0);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::usage);

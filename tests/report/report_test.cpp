@@ -145,6 +145,15 @@ TEST(Report, OfSeveralRunsSaysWhatDiffers) {
   expect_harmless(html);
 }
 
+TEST(Report, RejectedRowsOfARunWithoutALedgerAreNotKnown) {
+  test::TempDir first, second;
+  std::vector runs = {long_run(first, 5), long_run(second, 5)};
+  runs[1].ledger = nullptr;
+  const auto page = render_markdown(make_report(runs));
+  EXPECT_THAT(page, testing::ContainsRegex("\\| `decode_error` \\| 7 \\(0.7 %\\) \\| *\\|"));
+  EXPECT_THAT(page, Not(HasSubstr("0 (0.0 %)")));
+}
+
 std::string page_of(const RunRecord& run) {
   return render_html(make_report(std::span(&run, 1)));
 }
@@ -235,6 +244,35 @@ TEST(Report, SaysHowEachStartEndedAndWhatChanged) {
   EXPECT_THAT(markdown_of(folder), HasSubstr("| failed: no room | 4000 | 4050 |")) << "the line is of a start before";
 }
 
+// Steps 7 to 18 were there before a try from step 6, of which two were taken; the next start went on from 18, or again
+// from 6.
+TEST(Report, StepsBehindATryThatWasGivenUpWereNotTakenAgain) {
+  test::TempDir folder;
+  const auto start = [](int from, const char* before) {
+    return fmt::format(R"({{"time":"2026-11-29T00:00:00Z","step":{},"ranks":1,"trainers":1,"before":{}}})", from,
+                       before) +
+           "\n";
+  };
+  const char* until_18 = R"({"state":"done","step":18,"reached":18,"time":"2026-11-29T00:00:00Z","faults":[]})";
+  const char* until_8 = R"({"state":"running","step":6,"reached":8,"time":"2026-11-29T00:00:00Z","faults":[]})";
+  folder.write("metrics.jsonl", "{\"step\":22,\"loss\":0.5,\"time\":\"2026-11-29T06:00:00Z\"}\n");
+  folder.write("STATE", R"({"state":"done","step":22})");
+  folder.write("starts.jsonl", start(0, "null") + start(6, until_18) + start(18, until_8));
+  auto page = markdown_of(folder);
+  EXPECT_THAT(page, HasSubstr("3 starts; 2 steps taken again; "));
+  EXPECT_THAT(page, HasSubstr("| done | 0 | 18 | 2 |"));
+  EXPECT_THAT(page, HasSubstr("| running: no word of its end | 6 | 8 | – |"));
+
+  folder.write("starts.jsonl", start(0, "null") + start(6, until_18) + start(6, until_8));
+  page = markdown_of(folder);
+  EXPECT_THAT(page, HasSubstr("3 starts; 14 steps taken again; "));
+  EXPECT_THAT(page, HasSubstr("| done | 0 | 18 | 12 |"));
+  EXPECT_THAT(page, HasSubstr("| running: no word of its end | 6 | 8 | 2 |"));
+
+  folder.write("starts.jsonl", start(0, "null") + start(6, until_18) + start(18, R"({"state":"did not begin"})"));
+  EXPECT_THAT(markdown_of(folder), HasSubstr("3 starts; 0 steps taken again; "));
+}
+
 TEST(Report, OneStartIsToldByTheOtherSections) {
   test::TempDir folder;
   folder.write("config.yaml", "");
@@ -262,7 +300,7 @@ TEST(Report, OfManyStartsTheNewestHaveRows) {
 
 TEST(Report, OfSeveralRunsThoseThatWereStartedAgainHaveATable) {
   test::TempDir first, second;
-  std::vector runs = {long_run(first, 5), long_run(second, 5)};
+  std::vector runs = {long_run(first, 4100), long_run(second, 5)};
   runs[0].name = "often", runs[1].name = "once";
   runs[0].starts = {nlohmann::json::parse(first_start), nlohmann::json::parse(second_start)};
   runs[1].starts = {nlohmann::json::parse(first_start)};
@@ -322,6 +360,25 @@ TEST(Report, WhatLimitsTheSpeedIsThatOfTheNewestStart) {
   EXPECT_THAT(early, HasSubstr("the median of the second half of the run, because the newest start, from step 21 on, "
                                "has logged too little.\n"));
   EXPECT_THAT(page_with(26, "20"), HasSubstr("Here and below: the median of the second half of the run.\n"));
+}
+
+// The start before had another number of trainers, and the speed is its own as long as the newest has logged too
+// little.
+TEST(Report, WhatOneTrainerDoesIsKnownOnceItsStartHasLoggedEnough) {
+  for (const int newest : {46, 47}) {
+    test::TempDir folder;
+    auto run = unet_run(folder, "cuda", 256);
+    EXPECT_THAT(page_of(run), HasSubstr("150 img/s (2 of them)"));
+    run.newest_start_step = newest;  // of 50
+    const auto page = page_of(run);
+    if (newest == 46) {
+      EXPECT_THAT(page, HasSubstr("150 img/s (2 of them)"));
+    } else {
+      EXPECT_THAT(page, HasSubstr("has logged too little"));
+      EXPECT_THAT(page, Not(HasSubstr("by one trainer")));
+      EXPECT_THAT(page, HasSubstr("This run is not compared: its newest start has logged too little."));
+    }
+  }
 }
 
 // Producers are still filling queues in the first one.
@@ -398,6 +455,18 @@ TEST(Report, EvaluationsOfTheLossAloneHaveTheirNumbers) {
   run.evaluations[1]["clip_score"] = 21.5, run.evaluations[1]["clip_score_std"] = 3.25;
   EXPECT_THAT(render_markdown(make_report(std::span(&run, 1))),
               HasSubstr("| 0.025 ± 0.003 | 21.5 (std 3.25) | – | B |"));
+}
+
+// `evaluate --pipeline DIR --out RUN` adds lines of other models.
+TEST(Report, EvaluationsOfOtherModelsHaveTheirNames) {
+  test::TempDir folder;
+  auto run = long_run(folder, 50);
+  for (const char* line : {R"({"checkpoint":"/models/sd2/","fid":12.5,"loss":{"0-99":0.25}})",
+                           R"({"checkpoint":"tiny","fid":13.5})", R"({"step":50,"checkpoint":"c/step-50","fid":11.5})"})
+    run.evaluations.push_back(nlohmann::json::parse(line));
+  const auto page = render_markdown(make_report(std::span(&run, 1)));
+  for (const char* row : {"| sd2 | 12.5 | ", "| tiny | 13.5 | ", "| 50 | 11.5 | "}) EXPECT_THAT(page, HasSubstr(row));
+  EXPECT_THAT(page, Not(HasSubstr("Loss by timestep"))) << "it is not the run's";
 }
 
 // Pictures compare where objectives differ, their losses do not.

@@ -55,6 +55,25 @@ TEST(RunRecord, TheNewestStartsFirstStepIsKnown) {
   EXPECT_EQ(read_run(run.path()).newest_start_step, 3);
 }
 
+// Its first steps have the later times.
+TEST(RunRecord, TheNewestStartsFirstStepIsKnownAfterAClockWentBack) {
+  test::TempDir run;
+  std::string lines;
+  for (int step = 1; step <= 6; ++step)
+    lines +=
+        fmt::format("{{\"step\":{},\"loss\":1.0,\"time\":\"2026-01-{}T00:00:00Z\"}}\n", step, step <= 4 ? "09" : "02");
+  run.write("metrics.jsonl", lines);
+  run.write("environment.json", "{\"time\":\"2026-01-01T12:00:00Z\"}");
+  EXPECT_EQ(read_run(run.path()).newest_start_step, 1) << "of a version without starts.jsonl";
+  const std::string starts =
+      "{\"time\":\"2026-01-08T12:00:00Z\",\"step\":0,\"ranks\":2}\n"
+      "{\"time\":\"2026-01-01T12:00:00Z\",\"step\":4,\"ranks\":2}\n";
+  run.write("starts.jsonl", starts);
+  EXPECT_EQ(read_run(run.path()).newest_start_step, 5);
+  run.write("starts.jsonl", starts + "{\"time\":\"2026-01-03T12:00:00Z\",\"step\":6,\"ranks\":0}\n");
+  EXPECT_EQ(read_run(run.path()).newest_start_step, 5) << "nothing was left to train";
+}
+
 TEST(RunRecord, PicturesOfATimeThatWasGoneBackFromAreLeftOut) {
   test::TempDir run;
   run.write("metrics.jsonl", "{\"step\":2500,\"loss\":1.0}\n{\"step\":3500,\"loss\":1.0}\n");

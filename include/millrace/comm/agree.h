@@ -31,7 +31,8 @@ class RelayedError : public Error {
 // the world named.
 void agree(const Group& group, const std::optional<Error>& error);
 
-// The exception that is being handled, as an Error: one of the file system is of Exit::io, any other foreign one a bug.
+// The exception that is being handled, as an Error: one of the file system, or of a thread that the system refuses, is
+// of Exit::io, any other foreign one a bug.
 Error present_error();
 
 // Runs `f` on every rank; when it throws on some, all throw the error of the lowest of these. `f` must not communicate:

@@ -98,10 +98,13 @@ class Key {
   Key& one_of(std::vector<std::string> words);
   // `???` until a list or text is not empty.
   Key& required();
+  // `???` in a file is of other commands, and nothing here.
+  Key& skip_missing();
 
   const std::string& name() const { return name_; }
   const std::string& help() const { return help_; }
   const Field& field() const { return *field_; }
+  bool skips_missing() const { return skips_missing_; }
   std::string type() const;  // with the bounds: "number >= 0"
   void read(const Node& node);
   Node write() const;
@@ -119,7 +122,7 @@ class Key {
   std::unique_ptr<Field> field_;
   std::vector<Bound> bounds_;
   std::vector<std::string> words_;
-  bool required_ = false;
+  bool required_ = false, skips_missing_ = false;
 };
 
 // What `describe` fills: keys and sections in the order of the documentation. Refers to the struct's members, which

@@ -44,6 +44,9 @@ std::string read_file(const fs::path& path);  // Error(io) naming the path
 int open_to_append(const fs::path& path);
 void fsync_directory(const fs::path& path);
 void make_directories(const fs::path& path);  // with all above it; those that are there already are fine
+// Makes a directory that is going to be renamed to `final_name`, beside it and under such a name as AtomicFile's; what
+// lies there already is never taken.
+fs::path make_temporary_directory(const fs::path& final_name);
 // The same for a file that a library has written under a temporary name in the same directory: fsync, hash, rename.
 AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name);
 // Renames a finished temporary directory to its final name and makes both names durable.

@@ -25,11 +25,12 @@ inline constexpr const char* rollback = "rollback.json";        // when a run go
 inline constexpr const char* evaluations = "evaluation.jsonl";  // evaluate; report
 
 // Folders.
-inline constexpr const char* log = "log";            // the lines and stacks of each rank; report
-inline constexpr const char* fault = "fault";        // comm/fault.h; report
-inline constexpr const char* rejected = "rejected";  // RejectedList
-inline constexpr const char* samples = "samples";    // Pictures; report
-inline constexpr const char* pipeline = "pipeline";  // train-autoencoder, export by people; report
+inline constexpr const char* log = "log";                  // the lines and stacks of each rank; report
+inline constexpr const char* fault = "fault";              // comm/fault.h; report
+inline constexpr const char* rejected = "rejected";        // RejectedList
+inline constexpr const char* samples = "samples";          // Pictures; report
+inline constexpr const char* tensorboard = "tensorboard";  // Progress. Settled by checkpoint/line_files.h
+inline constexpr const char* pipeline = "pipeline";        // train-autoencoder, export by people; report
 
 // In each checkpoint.
 inline constexpr const char* manifest = "MANIFEST.json";  // CheckpointManifest; its readers, inspect, report

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -23,10 +24,10 @@ PresetConfigs preset_configs(Preset preset);
 // The token that fills up short captions: "<|endoftext|>", or "!" from Stable Diffusion 2 on.
 std::string_view preset_pad_token(Preset preset);
 
-// Writes a complete diffusers folder with random fp32 weights, the same ones for the same seed. `tokenizer_folder` is
-// copied into it. `out` must not exist or be empty (else Error(usage)); it appears only when it is complete.
+// Writes a complete diffusers folder with random fp32 weights, the same ones for the same seed. `write_tokenizer` fills
+// its folder of that name. `out` must not exist or be empty (else Error(usage)); it appears only when it is complete.
 // One component is in memory at a time. Without a seed there are no weights, only the files that tell the shapes.
-void init_pipeline(Preset preset, const std::filesystem::path& tokenizer_folder, const std::filesystem::path& out,
-                   std::optional<std::uint64_t> seed);
+void init_pipeline(Preset preset, const std::function<void(const std::filesystem::path&)>& write_tokenizer,
+                   const std::filesystem::path& out, std::optional<std::uint64_t> seed);
 
 }  // namespace millrace

@@ -46,6 +46,8 @@ struct UNet2DConditionConfig {
   std::int64_t conv_in_kernel, conv_out_kernel;
 
   nlohmann::json source;
+
+  bool operator==(const UNet2DConditionConfig&) const = default;
 };
 
 }  // namespace millrace

@@ -30,6 +30,8 @@ fs::path run_around(const fs::path& checkpoint) {
 }
 
 EvaluateJob job_of(const CommandLine& line) {
+  for (const char* name : {"pipeline", "run", "checkpoint", "images", "out"})  // as of a script's unset variable
+    if (line.find(name) == "") fail(Exit::usage, "--{} is empty: it takes a folder", name);
   std::optional<EvaluateJob> job;
   for (const auto& [name, source] : {std::pair{"pipeline", Source::pipeline},
                                      {"run", Source::run},
@@ -88,6 +90,8 @@ void check(const EvaluateRoot& root, const EvaluateJob& job, config::Report& rep
     report.problem("evaluate.patience", "must be a time, as in \"24 h\"");
   if (c.weights != EvaluateConfig::Weights::automatic && job.source != Source::run)
     report.problem("evaluate.weights", "is of a run's checkpoints: it goes with --run and --checkpoint");
+  if (typed_pipeline(report, root.model.pipeline) && job.source != Source::run)
+    report.problem("model.pipeline", "is of a run's checkpoints: it goes with --run and --checkpoint");
   check_features_out(c, job, report);
   root.guard.check(report);
 }
@@ -100,8 +104,11 @@ Loaded<EvaluateRoot> load_root(const World& world, const CommandLine& line, cons
     if (first.evaluate.preset) set_preset(*first.evaluate.preset, defaults.evaluate, defaults.generate);
     return defaults;
   });
-  return load_config<EvaluateRoot>(
+  auto loaded = load_config<EvaluateRoot>(
       world, line, [&](const auto& root, auto& report) { check(root, job, report); }, defaults);
+  auto& pipeline = loaded.root.model.pipeline;
+  pipeline = typed_pipeline(loaded.report, pipeline);
+  return loaded;
 }
 
 void evaluate(const Session& session, const EvaluateRoot& root, const EvaluateJob& job) {
@@ -141,9 +148,14 @@ int run_evaluate(const CommandLine& line) {
 
 }  // namespace
 
+void EvaluateRoot::Model::describe(config::Section& section) {
+  PrecisionConfig::describe(section);
+  describe_moved_pipeline(section, pipeline);
+}
+
 void EvaluateRoot::describe(config::Section& section) {
   section.section("run", run, "where it runs");
-  section.section("model", model, "arithmetic of the painting networks");
+  section.section("model", model, "arithmetic of the painting networks, and where a run's folder lies");
   section.section("tokenizer", tokenizer, "from prompts to ids");
   section.section("generate", generate, "how pictures are painted")
       .ignore({"guidance_scale", "seed", "batch_size", "initial_latents", "save_latents"});

@@ -1,5 +1,7 @@
 #pragma once
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "app_config.h"
 #include "evaluate/evaluate_config.h"
@@ -9,8 +11,13 @@ namespace millrace {
 
 // The configuration of `evaluate`.
 struct EvaluateRoot {
+  struct Model : PrecisionConfig {
+    std::optional<std::string> pipeline;  // of a run whose folder has been moved
+
+    void describe(config::Section& section);
+  };
   DeviceConfig run;
-  PrecisionConfig model;
+  Model model;
   TokenizerConfig tokenizer;
   GenerateConfig generate;
   EvaluateConfig evaluate;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -69,6 +71,17 @@ std::string describe(const Json& line, const std::optional<ValidationLoss>& loss
   return text;
 }
 
+// Before the work: a run may be somebody else's.
+void make_output_folders(const fs::path& out, const fs::path& pictures) {
+  std::error_code error;
+  fs::create_directories(pictures, error);
+  for (const auto& folder : {out, pictures})
+    if (!error && ::access(folder.c_str(), W_OK) != 0) error = {errno, std::generic_category()};
+  if (error)
+    throw Error(Exit::io, fmt::format("cannot write scores to {}: {}", out.string(), error.message()),
+                "say --out FOLDER, one that can be written to");
+}
+
 }  // namespace
 
 std::string name_of(const Json& line) {
@@ -104,9 +117,7 @@ Evaluation::Evaluation(const Session& session, const EvaluateRoot& root, const E
   }
   if (root.measures_pictures()) scorer_.emplace(session, root.evaluate);
   on_root(world(), [&] {
-    std::error_code error;
-    fs::create_directories(folder(), error);
-    if (error) fail(Exit::io, "--out {}: {}", job.out.string(), error.message());
+    make_output_folders(job.out, folder());
     if (root.evaluate.features_out) check_features_file(*root.evaluate.features_out);
   });
   lease_.emplace(RunLease::acquire(world(), folder()));

@@ -5,6 +5,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/json_text.h"
 
 namespace millrace {
 namespace {
@@ -77,7 +78,7 @@ void EvaluationFile::put(Json line) {
   std::erase_if(lines_, [&](const Json& other) { return is_of_same_pictures(line, other); });
   lines_.push_back(std::move(line));
   std::string text;
-  for (const auto& each : lines_) text += each.dump() + "\n";
+  for (const auto& each : lines_) text += dump_any(each) + "\n";
   write_file_atomically(file_, text);
 }
 

@@ -48,11 +48,12 @@ const RunEvaluation::RunSettings& RunEvaluation::settings_of(const Found& checkp
   const auto& manifest = checkpoint.manifest;
   if (is_of_vae(manifest))
     fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path.string());
-  const auto pipeline = manifest.at("pipeline").get<std::string>();
-  auto key = pipeline + "\n" + manifest.at("config").get<std::string>();
+  const auto& moved = root_.model.pipeline;
+  auto key =
+      moved.value_or(manifest.at("pipeline").get<std::string>()) + "\n" + manifest.at("config").get<std::string>();
   if (settings_ && settings_->key == key) return *settings_;
   auto trained = trained_config(manifest, checkpoint.path);
-  const auto folder = PipelineFolder::open(pipeline);
+  const auto folder = pipeline_of(manifest, checkpoint.path, moved);
   ScoredModel scored;
   if (root_.measures_pictures())
     scored.painting = painting_of_run(root_, trained, folder, evaluation_.arithmetic().dtype);
@@ -184,12 +185,12 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
   painter_.reset();
   PipelineFolder pipeline;
   on_root(world(), [&] {
-    check_encoders(checkpoint, pipeline_of(checkpoint), /*allow_changes=*/false,
+    check_encoders(checkpoint, pipeline_of(checkpoint, root_.model.pipeline), /*allow_changes=*/false,
                    "put these back as they were, or export the checkpoint with allow_changes=true, which takes what is "
                    "there now, and evaluate that with --pipeline");
   });
   on_all(world(), [&] {
-    pipeline = pipeline_of(checkpoint);
+    pipeline = pipeline_of(checkpoint, root_.model.pipeline);
     painter_.emplace(checkpoint, pipeline, tokenizer_to_paint_with(root_.tokenizer, trained), arithmetic);
     if (trained.data.validation && arithmetic.dtype != of_loss)
       loss_unet_ = empty_unet_of(checkpoint, pipeline, {session_.device, of_loss});

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -9,10 +10,30 @@
 namespace millrace {
 namespace {
 
+struct BenchLine {
+  nlohmann::json json;
+  std::string place;  // "FILE, line N"
+};
+
+// Empty, or `fallback`, where the line has no such field.
+std::string text_in(const BenchLine& line, const char* key) {
+  const auto found = line.json.find(key);
+  if (found == line.json.end()) return "";
+  if (!found->is_string()) fail(Exit::io, "plan.rates: {}: {} is no text", line.place, key);
+  return found->get<std::string>();
+}
+
+double number_in(const BenchLine& line, const char* key, double fallback) {
+  const auto found = line.json.find(key);
+  if (found == line.json.end()) return fallback;
+  if (!found->is_number()) fail(Exit::io, "plan.rates: {}: {} is no number", line.place, key);
+  return found->get<double>();
+}
+
 // Images a second, where the line tells them, or steps of a known size.
-std::optional<double> images_per_second(const nlohmann::json& line, std::optional<int> micro_batch) {
-  const auto unit = line.value("unit", "");
-  const auto median = line.value("median", 0.0);
+std::optional<double> images_per_second(const BenchLine& line, std::optional<int> micro_batch) {
+  const auto unit = text_in(line, "unit");
+  const auto median = number_in(line, "median", 0);
   if (unit == "images/s" || unit == "samples/s") return median;
   if (unit == "steps/s" && micro_batch) return median * *micro_batch;
   return std::nullopt;
@@ -28,24 +49,21 @@ BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int
   for (std::string text; std::getline(in, text);) {
     ++number;
     if (text.empty()) continue;
-    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!line.is_object()) fail(Exit::io, "plan.rates: {}, line {}: not a JSON object", file.string(), number);
-    try {
-      tells_steps |= line.value("unit", "") == "steps/s";
-      const auto rate = images_per_second(line, micro_batch);
-      if (!rate) continue;
-      if (!(*rate > 0)) fail(Exit::io, "plan.rates: {}, line {}: the rate must be above 0", file.string(), number);
-      if (const int measured = line.value("resolution", resolution); measured != resolution)
-        throw Error(Exit::usage,
-                    fmt::format("plan.rates: {}, line {}: measured at {} px, and transform.resolution is {}",
-                                file.string(), number, measured, resolution),
-                    "keep a file of rates for each resolution: give `millrace bench` the run's own --config");
-      const auto bench = line.value("bench", "");
-      if (bench == "step") rates.train = rate;
-      if (bench == "encode") rates.encode = rate;
-    } catch (const nlohmann::json::exception& error) {
-      fail(Exit::io, "plan.rates: {}, line {}: {}", file.string(), number, error.what());
-    }
+    const BenchLine line{nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false),
+                         fmt::format("{}, line {}", file.string(), number)};
+    if (!line.json.is_object()) fail(Exit::io, "plan.rates: {}: not a JSON object", line.place);
+    tells_steps |= text_in(line, "unit") == "steps/s";
+    const auto rate = images_per_second(line, micro_batch);
+    if (!rate) continue;
+    if (!(*rate > 0)) fail(Exit::io, "plan.rates: {}: the rate must be above 0", line.place);
+    if (const auto measured = number_in(line, "resolution", resolution); measured != resolution)
+      throw Error(Exit::usage,
+                  fmt::format("plan.rates: {}: measured at {} px, and transform.resolution is {}", line.place, measured,
+                              resolution),
+                  "keep a file of rates for each resolution: give `millrace bench` the run's own --config");
+    const auto bench = text_in(line, "bench");
+    if (bench == "step") rates.train = rate;
+    if (bench == "encode") rates.encode = rate;
   }
   if (!rates.train && tells_steps && !micro_batch)
     throw Error(

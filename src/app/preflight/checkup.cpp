@@ -24,6 +24,9 @@ using nlohmann::json;
 constexpr std::size_t answer_bytes = 256 << 10;
 constexpr double grace_seconds = 5;  // for an answer to arrive, once its rank's time is over
 constexpr const char* hint = "leave that node out (srun --exclude, another list of hosts), or repair it";
+constexpr const char* hint_for_all =
+    "each has waited for another, which names no node: look at the network between the hosts, their load (more ranks "
+    "than cores?) and MPI's settings";
 
 enum Tag { tag_answer = 1, tag_message };
 
@@ -61,17 +64,6 @@ bool waited(const Answer& answer) {
 
 bool failed(const Answer& answer) {
   return answer.error && !waited(answer);
-}
-
-// What no rank could do, in the words of the lowest; nothing when one could. One that was told to stop stops all.
-std::optional<Error> find_common_error(const Answers& answers) {
-  const auto could = [](const Answer& answer) { return !answer.error && !answer.facts.is_null(); };
-  const auto stopped = [](const Answer& answer) { return answer.error && answer.error->exit() == Exit::requeue; };
-  if (const auto found = std::ranges::find_if(answers, stopped); found != answers.end()) return found->error;
-  if (std::ranges::any_of(answers, could)) return std::nullopt;
-  if (std::ranges::any_of(answers, failed) && std::ranges::any_of(answers, waited)) return std::nullopt;  // named alone
-  const auto suspects = failed_alone(answers);
-  return suspects.empty() ? std::nullopt : answers[suspects[0].rank].error;
 }
 
 // Waits until a message has gone its way; false when that takes longer.
@@ -134,6 +126,28 @@ std::vector<Suspicion> failed_alone(const Answers& answers) {
     if (!suspects.empty()) break;
   }
   return suspects;
+}
+
+// One that was told to stop stops all.
+std::optional<Error> Checkup::find_common_error(const Answers& answers) const {
+  const auto could = [](const Answer& answer) { return !answer.error && !answer.facts.is_null(); };
+  const auto stopped = [](const Answer& answer) { return answer.error && answer.error->exit() == Exit::requeue; };
+  if (const auto found = std::ranges::find_if(answers, stopped); found != answers.end()) return found->error;
+  if (std::ranges::any_of(answers, could)) return std::nullopt;
+  const bool have_some_waited = std::ranges::any_of(answers, waited);
+  if (have_some_waited && std::ranges::any_of(answers, failed)) return std::nullopt;  // named alone
+  const auto all = failed_alone(answers);
+  if (all.empty()) return std::nullopt;
+  const auto& lowest = *answers[all[0].rank].error;
+  return have_some_waited && all.size() > 1 ? nobody_came_through(all, lowest.hint()) : lowest;
+}
+
+// For whom the lowest waited is nobody's judgement: that rank waited, too.
+Error Checkup::nobody_came_through(const std::vector<Suspicion>& all, const std::string& hint_of_lowest) const {
+  return Error(Exit::suspect_node,
+               fmt::format("none of {} ranks came to the end of the check \"{}\" within {:.0f} s; {}: {}", all.size(),
+                           current_.load(), limit_, name(all[0].rank), all[0].what),
+               fmt::format("{}{}{}", hint_for_all, hint_of_lowest.empty() ? "" : "; ", hint_of_lowest));
 }
 
 Checkup::Checkup(const World& world, std::vector<std::string> hosts, Deadline& deadline)
@@ -255,12 +269,12 @@ double Checkup::seconds_left() const {
 
 void Checkup::send(int to, std::span<const std::byte> bytes) const {
   if (!finished_within(seconds_left(), group_.sender(to, tag_message, bytes), bytes.size()))
-    fail(Exit::suspect_node, "rank {} did not take a message", to);
+    fail(Exit::suspect_node, "{} did not take a message", name(to));
 }
 
 void Checkup::receive(int from, std::span<std::byte> bytes) const {
   if (!finished_within(seconds_left(), group_.receiver(from, tag_message, bytes)))
-    fail(Exit::suspect_node, "no message from rank {}", from);
+    fail(Exit::suspect_node, "no message from {}", name(from));
 }
 
 }  // namespace millrace::preflight

@@ -57,9 +57,9 @@ struct Row {
 // NOTE [Who is silent] A rank that hangs cannot say so, and those that wait for it cannot know for whom. So every check
 // is a question that all ranks answer to rank 0, by a message of their own; rank 0 then tells all of them all answers,
 // from which each draws the same conclusions. Ranks that waited for others in vain answer just that when their time is
-// over; who has not answered then is to blame, unless somebody has failed meanwhile. What a rank may fail at alone is
-// asked before a question for which ranks talk to each other. Ranks that are stopped altogether are found earlier by
-// the watchdog (comm/watchdog.h); calls that know no limit end with the Deadline.
+// over; who has not answered then is to blame, unless somebody has failed meanwhile, and nobody where all have waited.
+// What a rank may fail at alone is asked before a question for which ranks talk to each other. Ranks that are stopped
+// altogether are found earlier by the watchdog (comm/watchdog.h); calls that know no limit end with the Deadline.
 class Checkup {
  public:
   using Work = std::function<nlohmann::json()>;
@@ -99,6 +99,10 @@ class Checkup {
 
  private:
   Answers collect(Answer own, double limit) const;
+  // What no rank could do, in the words of the lowest; nothing when one could.
+  std::optional<Error> find_common_error(const Answers& answers) const;
+  // Of ranks that have all waited for others.
+  Error nobody_came_through(const std::vector<Suspicion>& all, const std::string& hint_of_lowest) const;
   double seconds_left() const;
 
   Group group_;

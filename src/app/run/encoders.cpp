@@ -45,9 +45,23 @@ json tokenizer_digest_if_there(const PipelineFolder& folder) {
   return null_without_files([&] { return tokenizer_fingerprint(folder, {}).at("model.pipeline").at("tokenizer"); });
 }
 
-std::vector<std::string> encoder_changes(const json& before, const json& after) {
-  if (before.is_null() || after.is_null()) return {};
+// What the latent cache was made with that was trained on; null where there was none. Taken out of `encoders`.
+static json take_cache(json& encoders) {
+  const auto data = encoders.find("data.train");
+  if (data == encoders.end() || !data->contains("cache")) return nullptr;
+  json made_with = data->at("cache");
+  data->erase("cache");
+  return made_with;
+}
+
+std::vector<std::string> encoder_changes(json before, json after) {
+  if (!before.is_object() || !after.is_object()) return {};
   std::vector<std::string> changes;
+  // Of two caches all counts, also what only one of them was made with. A run that encoded by itself had none.
+  const auto cache_before = take_cache(before), cache_after = take_cache(after);
+  if (!cache_before.is_null() && !cache_after.is_null())
+    for (const auto& change : fingerprint_differences(cache_before, cache_after))
+      changes.push_back(fmt::format("data.train.path: the cache was made with {}", change));
   const auto known = before.flatten(), present = after.flatten();
   for (const auto& [pointer, value] : present.items()) {
     const auto old = known.value(pointer, json());
@@ -58,6 +72,18 @@ std::vector<std::string> encoder_changes(const json& before, const json& after) 
     changes.push_back(fmt::format("{}{}: {} -> {}", where, name, old.dump(), value.dump()));
   }
   return changes;
+}
+
+// A run on a latent cache may have had another folder than the cache, which it was warned about.
+static void warn_of_other_parts_of_cache(const CheckpointReader& checkpoint, const json& known,
+                                         const PipelineFolder& folder) {
+  const auto parts = known.value(json::json_pointer("/data.train/cache/model.pipeline"), json::object());
+  for (const auto& [part, digest] : parts.items()) {
+    const json now = part == "tokenizer" ? tokenizer_digest_if_there(folder) : digest_if_there(folder, part.c_str());
+    if (now.is_null() || now == digest) continue;
+    log::warning("the latents that {} was trained on were made with another {} than that of {}",
+                 checkpoint.path().string(), part, folder.path().string());
+  }
 }
 
 void check_encoders(const CheckpointReader& checkpoint, const PipelineFolder& folder, bool allow_changes,
@@ -84,6 +110,7 @@ void check_encoders(const CheckpointReader& checkpoint, const PipelineFolder& fo
   for (const auto& change : changes)
     log::warning("the U-Net of {} goes with a part that it was not trained with: {}", checkpoint.path().string(),
                  change);
+  warn_of_other_parts_of_cache(checkpoint, known, folder);
 }
 
 }  // namespace millrace

@@ -28,12 +28,23 @@ void check_passes(const Routing& routing, const ShardPlan& shards, int micro_bat
                   images_of_one_pass));
 }
 
+static int largest_divisor(int number, int most) {
+  while (number % most != 0) --most;
+  return most;
+}
+
 int choose_micro_batch(const Routing& routing, int global_batch, int fitting) {
   ensure(fitting > 0, "a micro-batch has an image");
-  const int share = routing.largest_share(global_batch), whole = routing.is_even() ? share : global_batch;
-  int micro = std::min(fitting, share);
-  while (whole % micro != 0) --micro;
-  return micro;
+  const int share = routing.largest_share(global_batch), most = std::min(fitting, share);
+  if (routing.is_even()) return largest_divisor(share, most);
+  const int turns = (share + most - 1) / most;
+  return (share + turns - 1) / turns;
+}
+
+int largest_micro_batch_to_set(const Routing& routing, int global_batch, int fitting) {
+  ensure(fitting > 0, "a micro-batch has an image");
+  const int share = routing.largest_share(global_batch);
+  return largest_divisor(routing.is_even() ? share : global_batch, std::min(fitting, share));
 }
 
 std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices) {

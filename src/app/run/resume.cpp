@@ -3,14 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "millrace/core/error.h"
-#include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
-#include "millrace/dataset/table.h"
-#include "millrace/encode/fingerprint.h"
 #include "run/encoders.h"
 #include "run/trained_run.h"
 
@@ -18,22 +14,8 @@ namespace millrace {
 
 // Keys a restart may not change without saying so.
 static const std::vector<std::string> fixed_keys = {
-    "run.seed",     "objective.prediction", "batch.global", "data.train", "data.images",
-    "data.stripes", "data.shuffle_block",   "transform",    "tokenizer"};
-
-nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
-                            const nlohmann::json& model, const std::filesystem::path& pipeline,
-                            const nlohmann::json& encoders) {
-  return {{"kind", kind},
-          {"config", config_yaml},
-          {"data",
-           {{"manifest", data.manifest.digest().hex()},
-            {"archives", data.manifest.archives.size()},
-            {"stripes", data.stripes.stripes}}},
-          {"model", model},
-          {"pipeline", std::filesystem::absolute(pipeline).string()},
-          {"encoders", encoders}};
-}
+    "run.seed",    "objective.prediction", "objective.zero_terminal_snr", "batch.global", "data.train",
+    "data.images", "data.stripes",         "data.shuffle_block",          "transform",    "tokenizer"};
 
 static void refuse_no_checkpoint(const std::filesystem::path& resume) {
   std::error_code error;
@@ -62,58 +44,6 @@ std::optional<CheckpointReader> find_start(const Group& world, const std::filesy
   return std::nullopt;
 }
 
-// Whether a VAE's run gives its checkpoints the scaling_factor of model.pipeline.
-static bool keeps_scaling_factor(const nlohmann::json& identity) {
-  AutoencoderTrainConfig config;
-  auto section = config::Section::of(config);
-  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
-  return config.autoencoder.keeps_scaling_factor(config.model.init == ModelConfig::Init::pretrained);
-}
-
-// Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
-// Behind addresses none has a size; a list's is not that of its images, and of encodings, names and sizes are those of
-// the images they were made from.
-static bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
-  const auto source = readable_config(identity).data.train;
-  if (source.type == SourceConfig::Type::latents) return false;
-  return std::ranges::all_of(archives.archives, [&](const Archive& archive) {
-    const bool holds_images = !is_table(archive.path) || (archive.path.ends_with(".parquet") && !source.columns.image);
-    return archive.bytes > 0 && holds_images;
-  });
-}
-
-// What made another digest of the data than `before`, in words.
-static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
-                                             const Manifest& archives) {
-  const auto file = run_of_checkpoint(checkpoint.path()) / run_file::archives;
-  try {
-    const auto listing = read_file(file);
-    if (hash128(listing).hex() == before) return listing_changes(listing, archives.listing());
-  } catch (const Error&) {
-  }
-  return {fmt::format("which archives differ cannot be told without the {} of that run", run_file::archives)};
-}
-
-// Of two config.json, key by key. Which version wrote the file is in keys with _, newer versions spell out what is
-// null, and how large users of a VAE tile is none of its training; nor is what its latents are multiplied by, unless
-// the run keeps it.
-static std::vector<std::string> model_changes(nlohmann::json before, nlohmann::json after, bool is_vae,
-                                              bool keeps_scale) {
-  if (!before.is_object() || !after.is_object()) {
-    if (before == after) return {};
-    return {fmt::format("model: {} -> {}", before.dump(), after.dump())};
-  }
-  for (auto* const config : {&before, &after})
-    for (auto entry = config->begin(); entry != config->end();) {
-      const auto& key = entry.key();
-      const bool is_idle = key.starts_with('_') || entry.value().is_null() ||
-                           (is_vae && (key == "sample_size" || (key == "scaling_factor" && !keeps_scale)));
-      entry = is_idle ? config->erase(entry) : std::next(entry);
-    }
-  const auto under_name = [](nlohmann::json& config) { return nlohmann::json::object({{"model", std::move(config)}}); };
-  return fingerprint_differences(under_name(before), under_name(after));
-}
-
 static double rate_of_next_step(const TrainConfig& c, const RunPoint& point) {
   const auto schedule = plan_lr_schedule(c.optim, c.duration, c.batch.global);
   return learning_rate(schedule, point.step + 1, point.samples + c.batch.global);
@@ -129,30 +59,49 @@ std::optional<std::string> complaint_about_rate(const TrainConfig& before, const
                      point.step + 1, rate, usual);
 }
 
+static void refuse_another_network(const CheckpointReader& checkpoint, const nlohmann::json& identity,
+                                   const std::vector<std::string>& changes) {
+  if (is_of_vae(identity) != is_of_vae(checkpoint))
+    throw Error(Exit::usage, fmt::format("{} is of the other of two commands", checkpoint.path().string()),
+                "`train` goes on with a U-Net, `train-autoencoder` with an autoencoder: choose another run.dir");
+  const bool has_own_file = !is_of_vae(identity) && readable_config(identity).model.unet.config;
+  throw Error(Exit::usage,
+              fmt::format("{} holds the weights of another network than that of {}:\n  {}", checkpoint.path().string(),
+                          has_own_file ? "model.unet.config" : "model.pipeline", fmt::join(changes, "\n  ")),
+              "set model.unet.config and model.pipeline back, or choose another run.dir: these weights fit no other "
+              "network");
+}
+
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes) {
+  auto known = checkpoint.manifest();
+  known["encoders"] = encoders_of(checkpoint);
   std::vector<std::string> refused;
+  bool has_other_snr = false;
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
+    log::info("changed since the checkpoint: {}", text);
     const bool is_fixed =
         std::ranges::any_of(fixed_keys, [&](const std::string& key) { return config::is_in(change.key, key); });
-    if (is_fixed && !(change.key == "data.train.path" && may_have_moved(identity, archives))) refused.push_back(text);
-    log::info("changed since the checkpoint: {}", text);
+    if (!is_fixed || means_the_same(change, known, identity)) continue;
+    if (change.key == "data.train.path" && may_have_moved(identity, archives)) continue;
+    if (change.key == "objective.zero_terminal_snr") has_other_snr = true;
+    refused.push_back(text);
   }
   const auto value_of = [](const nlohmann::json& json, const char* key) { return json.value(key, nlohmann::json()); };
-  const auto before = value_of(checkpoint.manifest(), "data"), after = value_of(identity, "data");
+  const auto before = value_of(known, "data"), after = value_of(identity, "data");
   if (before != after) {
     refused.push_back(fmt::format("data: {} -> {}", before.dump(), after.dump()));
     const auto digest = before.is_object() ? before.value("manifest", "") : "";
     if (!digest.empty() && digest != archives.digest().hex())
       for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
   }
-  const bool is_vae = is_of_vae(checkpoint);
-  for (auto& change : model_changes(value_of(checkpoint.manifest(), "model"), value_of(identity, "model"), is_vae,
-                                    is_vae && keeps_scaling_factor(identity)))
-    refused.push_back(std::move(change));
-  for (auto& change : encoder_changes(encoders_of(checkpoint), value_of(identity, "encoders")))
-    refused.push_back(std::move(change));
+  const auto of_model = model_changes(known, identity);
+  refused.insert(refused.end(), of_model.begin(), of_model.end());
+  for (auto& change : encoder_changes(known["encoders"], value_of(identity, "encoders")))
+    if (!has_other_snr || !change.starts_with("model.pipeline: scheduler.rescale_betas_zero_snr"))
+      refused.push_back(std::move(change));
+  if (!of_model.empty() && !holds_network(checkpoint, identity)) refuse_another_network(checkpoint, identity, refused);
   if (!refused.empty() && !allow_changes)
     throw Error(
         Exit::usage,
@@ -169,7 +118,9 @@ Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& ide
     return Places::none;
   const auto changes = config::diff(checkpoint.manifest().value("config", ""), readable_config(identity));
   const auto is_other = [&](std::string_view key) {
-    return std::ranges::any_of(changes, [&](const config::Change& change) { return config::is_in(change.key, key); });
+    return std::ranges::any_of(changes, [&](const config::Change& change) {
+      return config::is_in(change.key, key) && !means_the_same(change, checkpoint.manifest(), identity);
+    });
   };
   if (is_other("run.seed")) return Places::passes;
   // What the filters see and keep, and how much of it is shuffled together: see NOTE [Order by stripes].

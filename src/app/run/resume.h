@@ -11,18 +11,12 @@
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
+#include "run/identity.h"
 #include "run/start.h"
 #include "run/used_up.h"
 
 // Where a run begins: at which checkpoint, and what may not have changed since that was written.
 namespace millrace {
-
-// What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
-// or vae, `model` = its config.json, `encoders` = what else of the pipeline it was trained with: digests of weights
-// that encode, and what latents are scaled and noise is made by; null where there is nothing of that.
-nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
-                            const nlohmann::json& model, const std::filesystem::path& pipeline,
-                            const nlohmann::json& encoders = nullptr);
 
 // The checkpoint that a run starts from, verified by the trainers; nothing for step 0. `resume` is auto, never or a
 // folder. Collective over `world`; Error(usage) for `never` on a run that holds checkpoints.
@@ -35,7 +29,8 @@ std::optional<std::string> complaint_about_rate(const TrainConfig& before, const
                                                 const RunPoint& point);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
-// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. Files may have moved. A
+// batch.global, data, transform, tokenizer, model) is an Error(usage) unless allowed. Files may have moved, and what is
+// spelled in another way is no other setting. A network that does not have the checkpoint's tensors is never allowed. A
 // learning rate that jumps is a warning. What changed in the data is told from the archives.tsv of the run that the
 // checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <set>
 
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"
@@ -105,9 +106,30 @@ std::string role_name(const Roles& roles, int rank) {
   return roles.trains(rank) ? "trainer and producer" : "producer";
 }
 
+// What a line has room for.
+static constexpr std::size_t most_listed = 8;
+
+std::string describe_numbers(const std::vector<int>& numbers) {
+  std::vector<std::string> runs;
+  for (std::size_t first = 0, end = 1; first < numbers.size(); first = end++) {
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    runs.push_back(end - first == 1 ? fmt::format("{}", numbers[first])
+                                    : fmt::format("{}-{}", numbers[first], numbers[end - 1]));
+  }
+  if (runs.size() <= most_listed) return fmt::format("{}", fmt::join(runs, " "));
+  runs.resize(most_listed);
+  return fmt::format("{} ... ({} in all)", fmt::join(runs, " "), numbers.size());
+}
+
 std::string describe(const Roles& roles) {
   if (roles.all_in_one) return "every rank trains and produces";
-  return fmt::format("trainers {}, producers {}", fmt::join(roles.trainers, " "), fmt::join(roles.producers, " "));
+  return fmt::format("trainers {}, producers {}", describe_numbers(roles.trainers), describe_numbers(roles.producers));
+}
+
+std::string describe_hosts(const std::vector<std::string>& hosts) {
+  const std::set<std::string> names(hosts.begin(), hosts.end());
+  if (names.size() > most_listed) return fmt::format("{} hosts", names.size());
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace millrace

@@ -40,7 +40,11 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 // trainer, producer, or trainer and producer.
 std::string role_name(const Roles& roles, int rank);
 
-// "every rank trains and produces", or "trainers 0 1, producers 2": for the start-up table.
+// Numbers in ascending order: "0-23 25"; of many runs of them the first: "0-3 8-11 ... (512 in all)".
+std::string describe_numbers(const std::vector<int>& numbers);
+// "every rank trains and produces", or "trainers 0-1, producers 2": for the start-up table.
 std::string describe(const Roles& roles);
+// "n0, n1", each once, or "125 hosts"; `hosts`: of every rank.
+std::string describe_hosts(const std::vector<std::string>& hosts);
 
 }  // namespace millrace

@@ -97,6 +97,13 @@ std::vector<int> peer_ranks(const Roles& roles, const Routing& routing, int rank
   return pick(roles.trainers, routing.trainers_served_by(position_in(roles.producers, rank)));
 }
 
+std::string describe_work(const Roles& roles, const Routing& routing, int rank) {
+  const auto stripes = roles.trains(rank) ? routing.stripes_of_trainer(position_in(roles.trainers, rank))
+                                          : routing.stripes_of_producer(position_in(roles.producers, rank));
+  return fmt::format("{} of stripe{} {}", role_name(roles, rank), stripes.size() == 1 ? "" : "s",
+                     describe_numbers({stripes.begin(), stripes.end()}));
+}
+
 std::string describe_shares(const Routing& routing) {
   if (routing.is_even()) return {};
   std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));

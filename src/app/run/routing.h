@@ -35,6 +35,9 @@ Routing plan_routing(const Roles& roles, int stripes);
 // every rank does both there are none to ask for.
 std::vector<int> peer_ranks(const Roles& roles, const Routing& routing, int rank);
 
+// "trainer and producer of stripes 4-5", "producer of stripes 5 53 101": what a rank of the world does.
+std::string describe_work(const Roles& roles, const Routing& routing, int rank);
+
 // "stripes 11 11 10", what each trainer has; empty when all have equally many. For the start-up table.
 std::string describe_shares(const Routing& routing);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/checkpoint/file_plan.h"
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
 #include "millrace/core/units.h"
@@ -108,13 +109,13 @@ double RunMemory::text_encoder() const {
   return static_cast<double>(text_parameters_) * static_cast<double>(c10::elementSize(encode_dtype_));
 }
 
-// On a CPU: the copy that checkpoints are written from while training goes on, each trainer's part of it: weights, both
+// On a CPU: the copy that checkpoints are written from while training goes on, a writer's part of it: weights, both
 // moments and the EMA in float32. It is kept from one checkpoint to the next.
 double RunMemory::checkpoint(const StateMemory& state, const ShardPlan& shards) const {
   if (!config_.checkpoint.every) return 0;
   const auto weights = state.moments / 2, shard = weights + state.moments + state.ema;
-  const auto writers = std::min(shards.shards * shards.replicas, CheckpointWriter::Options{}.max_files);
-  return static_cast<double>(shard) * shards.shards / writers + cpu_save_bytes;
+  const FilePlan files(layout_of(shards), shards, CheckpointWriter::Options{}.max_files);
+  return static_cast<double>(shard) * shards.shards / files.files() + cpu_save_bytes;
 }
 
 // Each trainer's part of data.validation, which it keeps.
@@ -124,9 +125,12 @@ double RunMemory::validation(const ShardPlan& shards) const {
   return samples * static_cast<double>(encoding_bytes(encoding_)) / (shards.shards * shards.replicas);
 }
 
+FlatLayout RunMemory::layout_of(const ShardPlan& shards) const {
+  return plan_flat_layout(unet_parameters_, config_.parallel.bucket_elements(), shards.shards);
+}
+
 StateMemory RunMemory::state_of(const ShardPlan& shards) const {
-  const auto layout = plan_flat_layout(unet_parameters_, config_.parallel.bucket_elements(), shards.shards);
-  return plan_state_memory(layout, shards, config_.parallel, train_dtype_, config_.ema.enabled,
+  return plan_state_memory(layout_of(shards), shards, config_.parallel, train_dtype_, config_.ema.enabled,
                            /*overlaps=*/on_gpus());
 }
 

@@ -51,6 +51,7 @@ class RunMemory {
   double text_encoder() const;
   double checkpoint(const StateMemory& state, const ShardPlan& shards) const;
   double validation(const ShardPlan& shards) const;
+  FlatLayout layout_of(const ShardPlan& shards) const;
   StateMemory state_of(const ShardPlan& shards) const;
   bool on_gpus() const { return device_.is_cuda(); }
   // Of a device's memory: what the plan of it may fill, which knows tensors, not how allocators and cuDNN's workspaces

@@ -1,5 +1,7 @@
 #include "run/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 
@@ -11,6 +13,7 @@
 #include "millrace/core/stop.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
+#include "millrace/nn/gpu_watch.h"
 #include "run/threads.h"
 
 namespace millrace {
@@ -45,10 +48,21 @@ void choose_kernels(torch::Device device, bool deterministic, const config::Auto
   if (fused.value) nn::use_fused_kernels(*fused.value ? nn::FusedKernels::everywhere : nn::FusedKernels::nowhere);
 }
 
-void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console) {
+// "rank 17 of 48 on n2, process 4711: trainer of stripes 34-35, on AMD EPYC, 1 thread".
+static std::string describe_rank(const Session& session, const std::string& work) {
+  const auto& [world, device, threads] = session;
+  const auto uuid = gpu_uuid(device);
+  return fmt::format("rank {} of {} on {}, process {}: {}, on {}{}{}, {} thread{}", world.rank(), world.size(),
+                     world.host(), ::getpid(), work, device_name(device), uuid.empty() ? "" : " ", uuid, threads,
+                     threads == 1 ? "" : "s");
+}
+
+void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console,
+              const std::string& work) {
   const int rank = session.world.rank();
   on_all(session.world.group(), [&] {
     log::init({role, rank, console, (run_dir / run_file::log / (rank_name(rank) + ".log")).string()});
+    log::debug("{}", describe_rank(session, work));  // which no console shows
   });
 }
 

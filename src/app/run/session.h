@@ -55,8 +55,10 @@ Session start_session(World& world, const std::string& device, const GuardConfig
 // How this process computes: run.deterministic and model.fused_kernels.
 void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused);
 
-// From now on this rank also writes RUN/log/rank-00003.log. `role` = trainer, producer or empty.
-void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console);
+// From now on this rank also writes RUN/log/rank-00003.log, which says where it runs and its `work`, for who
+// opens the file of one rank of many. `role` = trainer, producer or empty.
+void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console,
+              const std::string& work);
 
 // True on all ranks when a signal told any of them to stop. Collective.
 bool told_to_stop(const Group& group);

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <set>
 
 #include "millrace/core/log.h"
 #include "millrace/core/units.h"
@@ -138,11 +137,8 @@ std::string describe(const ObjectiveConfig& objective) {
 void print_start_table(const Session& session, const TrainPlan& plan) {
   const auto& c = plan.config;
   log::info("millrace {} train", MILLRACE_VERSION);
-  print_start_row(
-      "ranks",
-      fmt::format("{} on {}: {}", session.world.size(),
-                  fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
-                  describe(plan.roles)));
+  print_start_row("ranks", fmt::format("{} on {}: {}", session.world.size(), describe_hosts(session.world.hosts()),
+                                       describe(plan.roles)));
   const auto uuid = gpu_uuid(session.device);
   print_start_row("device",
                   fmt::format("{}{}, {} thread{} a rank, model in {}", device_name(session.device),

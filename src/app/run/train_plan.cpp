@@ -216,6 +216,9 @@ nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
     }
     // fingerprint.h: of a class data set, and of a cache that says which one it is to have been made with.
     encoders["data.train"]["idx_to_prompt"] = source_fingerprint(plan.config.data.train).at("idx_to_prompt");
+    // Made anew another way, a cache has the same archives in the same place. Tables do not tell how they were made.
+    if (!plan.encoding.encodes && plan.encoding.cache)
+      encoders["data.train"]["cache"] = read_cache_description(*plan.encoding.cache).fingerprint;
     text = encoders.dump();
   });
   return nlohmann::json::parse(world.broadcast(text));

@@ -1,9 +1,14 @@
 #include "run/trained_run.h"
 
+#include <fmt/format.h>
+
 #include <string>
+#include <system_error>
 
 #include "millrace/config/config.h"
+#include "millrace/core/error.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
@@ -34,8 +39,22 @@ bool is_of_vae(const CheckpointReader& checkpoint) {
   return is_of_vae(checkpoint.manifest());
 }
 
-PipelineFolder pipeline_of(const CheckpointReader& checkpoint) {
-  return PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+PipelineFolder pipeline_of(const nlohmann::json& manifest, const std::filesystem::path& checkpoint,
+                           const std::optional<std::string>& moved) {
+  if (moved) return PipelineFolder::open(*moved);
+  const auto path = manifest.at("pipeline").get<std::string>();
+  std::error_code error;
+  const bool is_there = std::filesystem::is_directory(path, error);
+  check_storage(error, path);
+  if (!is_there)
+    throw Error(Exit::io,
+                fmt::format("{} was trained with model.pipeline={}, which is no folder now", checkpoint.string(), path),
+                "if it was moved, say where it is: model.pipeline=FOLDER");
+  return PipelineFolder::open(path);
+}
+
+PipelineFolder pipeline_of(const CheckpointReader& checkpoint, const std::optional<std::string>& moved) {
+  return pipeline_of(checkpoint.manifest(), checkpoint.path(), moved);
 }
 
 // The schedule of checkpoints before is that of the pipeline's folder, whatever the objective made of it.

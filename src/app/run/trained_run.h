@@ -1,6 +1,8 @@
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "app_config.h"
 #include "millrace/checkpoint/reader.h"
@@ -20,8 +22,11 @@ TrainConfig readable_config(const nlohmann::json& manifest);
 // Whether it trained a VAE and not a U-Net.
 bool is_of_vae(const nlohmann::json& manifest);
 bool is_of_vae(const CheckpointReader& checkpoint);
-// The folder that it began with; Error(io) when it is missing.
-PipelineFolder pipeline_of(const CheckpointReader& checkpoint);
+// The folder that it began with, or the one that it has become; Error(io) when it is missing.
+PipelineFolder pipeline_of(const CheckpointReader& checkpoint, const std::optional<std::string>& moved = {});
+// The same of its manifest; `checkpoint` for messages.
+PipelineFolder pipeline_of(const nlohmann::json& manifest, const std::filesystem::path& checkpoint,
+                           const std::optional<std::string>& moved);
 // What its U-Net was trained with beside its own weights (run/encoders.h); null where it does not tell.
 nlohmann::json encoders_of(const CheckpointReader& checkpoint);
 
