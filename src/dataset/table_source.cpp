@@ -245,7 +245,9 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
   const Archive& archive = manifest_.archives.at(split.archive);
   const std::vector<TableColumn> table = table_columns(archive.path);
   if (table.empty()) {
-    if (count_table_rows(archive.path, 1) == 0) return make_empty_reader();
+    const bool is_empty = count_table_rows(archive.path, 1) == 0;
+    if (is_empty && first_row == 0) return make_empty_reader();
+    if (is_empty) fail(Exit::io, "{}: no row is there any more", archive.path);
     fail(Exit::io, "{}: none of its first rows can be read", archive.path);
   }
   try {

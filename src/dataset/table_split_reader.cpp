@@ -35,23 +35,24 @@ TableSplitReader::TableSplitReader(const Archive& archive, std::unique_ptr<Table
 
 std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::next() {
   if (ended_ || (archive_.limit && next_ >= *archive_.limit)) return std::nullopt;
-  // Whether the last row that was had before this reader began is not there any more: NOTE [Rows that were there].
-  const auto lacks_row = [this, had_row = std::exchange(had_row_, false)] {
-    return had_row && table_->row() < next_ - stride_;
+  // Whether the last row that was had before this reader began is not there any more: NOTE [Rows that were there]. A
+  // break counts as a row.
+  const auto lacks_row = [this, had_row = std::exchange(had_row_, false)](int breaks) {
+    return had_row && next_ - stride_ >= table_->row() + static_cast<std::uint64_t>(breaks);
   };
   try {
     table_->skip(next_ - table_->row());
     if (auto cells = table_->next())
       return Row{std::exchange(next_, next_ + stride_), std::move(*cells), table_->damage()};
     ended_ = true;
-    if (!lacks_row()) return std::nullopt;
+    if (!lacks_row(0)) return std::nullopt;
     return broken_archive(archive_, fmt::format("{}: only {} of the rows that were read before are there now",
                                                 archive_.path, table_->row()));
   } catch (const AccessError&) {
     throw;
   } catch (const Error& error) {
     ended_ = true;
-    if (table_->row() != next_ && !lacks_row()) return std::nullopt;
+    if (table_->row() != next_ && !lacks_row(1)) return std::nullopt;
     return broken_archive(archive_, error.what());
   }
 }

@@ -157,7 +157,7 @@ class FrontToBackReader final : public SplitReader {
   // behind would be gone in silence.
   void begin(const Split& split, std::uint64_t first_row) {
     pass_over(split.index + first_row * split.count);
-    if (first_row > 0 && ended_ && rows_ < split.index + (first_row - 1) * split.count)
+    if (first_row > 0 && ended_ && split.index + (first_row - 1) * split.count >= rows_ + (tar_.error() ? 1 : 0))
       lost_ = lost_rows(archive_, rows_, tar_.error() ? tar_.error()->message : "");
   }
 

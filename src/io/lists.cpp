@@ -37,6 +37,8 @@ class RecordParser {
 
   // FILE:LINE where the record begins.
   std::string place() const { return text_.place(line_); }
+  // Whether a line has ended so far.
+  bool has_newlines() const { return next_line_ > 1; }
 
  private:
   int first_byte() {
@@ -171,10 +173,10 @@ class ListReader::Impl {
         records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
     if (format_ == ListFormat::txt) schema_ = {"url"};
     if (format_ == ListFormat::csv || format_ == ListFormat::tsv) records_.next(schema_);
-    for (const std::string& name : schema_)
-      if (name.find('\r') != name.npos)
-        throw Error(Exit::io, fmt::format("{}: its lines end in carriage returns alone", path.string()),
-                    "convert it: `mac2unix` does");
+    const auto holds_return = [](const std::string& name) { return name.find('\r') != name.npos; };
+    if (!records_.has_newlines() && std::ranges::any_of(schema_, holds_return))
+      throw Error(Exit::io, fmt::format("{}: its lines end in carriage returns alone", path.string()),
+                  "convert it: `mac2unix` does");
     chosen_ = std::move(columns);
     if (chosen_.empty()) chosen_ = schema();
     if (format_ == ListFormat::jsonl) return;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
+#include <set>
 
 #include "archive_handle.h"
 #include "archive_input.h"
@@ -37,6 +39,14 @@ std::uint64_t end_of_block(std::uint64_t byte) {
   return (byte + block_bytes - 1) / block_bytes * block_bytes;
 }
 
+// Archives are read again in each pass, and what is odd about them is told once.
+bool is_first_word_about(const std::string& archive) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  return told.insert(archive).second;
+}
+
 bool has_field(const TarSample& sample, const std::string& field) {
   return std::any_of(sample.fields.begin(), sample.fields.end(), [&](const auto& f) { return f.first == field; });
 }
@@ -58,6 +68,7 @@ class TarReader::Impl {
 
   Impl(std::unique_ptr<ByteStream> stream, std::string name, TarOptions options)
       : Impl(std::move(name), std::move(options), nullptr) {
+    is_part_ = true;
     begin(std::make_unique<ArchiveInput>(std::move(stream)));
   }
 
@@ -141,7 +152,7 @@ class TarReader::Impl {
       // The end mark is a block of zeros; a file cut between two members ends without one.
       if (archive_filter_bytes(a, 0) == end_of_member) return set_broken("no end mark, the archive was cut short");
       if (!has_members_ && is_plain_file() && file_bytes_ > most_bytes_of_empty_tar)
-        return set_broken("nothing but zeros; was the file written whole?");
+        return set_broken("no member before its end mark; was the file written whole?");
       has_end_mark_ = true;
       return finish_input();
     }
@@ -213,7 +224,7 @@ class TarReader::Impl {
     if (input_->damage())
       error_ = BrokenArchive{fmt::format("{}: {}, after the end of the archive", name_, *input_->damage())};
     look_behind_end();
-    if (links_ > 0)
+    if (links_ > 0 && !is_part_ && is_first_word_about(name_))
       log::warning("{}: {} members are links, which are not followed: make it by tar --dereference --hard-dereference",
                    name_, links_);
     return nullptr;
@@ -242,7 +253,8 @@ class TarReader::Impl {
 
   void tell_unread(std::uint64_t bytes) {
     unread_bytes_ = bytes;
-    log::warning("{}: {} bytes behind the archive's end mark are not read", name_, bytes);
+    if (is_first_word_about(name_))
+      log::warning("{}: {} bytes behind the archive's end mark are not read", name_, bytes);
   }
 
   bool is_plain_file() const { return file_bytes_ != std::numeric_limits<std::uint64_t>::max(); }
@@ -270,6 +282,7 @@ class TarReader::Impl {
   std::uint64_t member_end_ = 0;  // of the member last passed, padding included; 0 = unknown, as in a stream
   bool stored_as_is_ = true;      // not sparse
   bool at_end_ = false, has_end_mark_ = false, has_members_ = false;
+  bool is_part_ = false;     // of an archive that others read, too
   std::uint64_t links_ = 0;  // that are called as members of samples are
   std::uint64_t unread_bytes_ = 0;
   std::vector<std::string> fields_before_;  // of the last complete sample

@@ -84,11 +84,20 @@ class CachedReader final : public SplitReader {
       at_ = is_whole() && number > 0 ? number - 1 : number;  // an end that follows a sound row is the archive's own
       reader_ = original_->open(split_, at_);
     }
-    while (at_ < number) (void)take_original();
+    while (at_ < number) {
+      auto before = take_original();
+      // It breaks ahead of a row that the cache has: told in place of its end, which it would seem to be.
+      if (before && !was_sound_ && is_in_cache(row - split_.count)) return before;
+    }
     const bool follows_sound_row = was_sound_;
     auto next = take_original();
     if (!next && follows_sound_row && is_whole()) cached_->remember_end(row);
     return next;
+  }
+
+  bool is_in_cache(std::uint64_t row) const {
+    const auto places = cached_->find(row);
+    return !places.empty() && !(places.front().rejected() && places.front().reason() == RejectReason::archive_error);
   }
 
   bool is_whole() const { return split_.count == 1 && !archive_.limit; }

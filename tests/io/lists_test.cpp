@@ -216,6 +216,7 @@ TEST(Lists, LinesThatEndInCarriageReturnsAloneAreRefused) {
   const ScratchDirectory scratch;
   const Error error = error_of([&] { ListReader(scratch.write("a.csv", "image,caption,id\r0.jpg,c,1\r")); });
   EXPECT_NE(std::string(error.what()).find("carriage returns alone"), std::string::npos) << error.what();
+  EXPECT_EQ(ListReader(scratch.write("b.csv", "image,\"a\r\n(b)\"\r\n0.jpg,c\r\n")).skip(9), 1u);
 }
 
 TEST(Lists, WhatCannotBeReadIsNamed) {

@@ -467,6 +467,12 @@ TEST_F(EndOfArchive, OfABrokenOneIsAskedForAgain) {
   store(cache, source, 0, range(4, 16));
   EXPECT_EQ(read_anew(archives, 16, {0, 0, 1}), 1);
   EXPECT_FALSE(fs::exists(end));
+  // And where the archive tells of it in place of a row that is in the cache, that is not lost.
+  std::vector<Rows> lost(1, Rows(16));
+  lost[0][15] = RejectReason::archive_error;
+  const FakeSource shorter(lost, "bytes of an image");
+  EXPECT_EQ(read_anew(shorter, 17, {0, 0, 1}), 1);
+  EXPECT_FALSE(fs::exists(end));
   EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 1);
   EXPECT_TRUE(fs::exists(end)) << "whole again";
 }

@@ -54,7 +54,7 @@ void HttpBody::wait_for_bytes() {
   int running = 0, left = 0;
   curl_multi_perform(multi_, &running);
   if (const CURLMsg* const message = curl_multi_info_read(multi_, &left); message && message->msg == CURLMSG_DONE) {
-    const bool is_short = size_ && received_ < static_cast<std::uint64_t>(*size_);  // a part of what was asked for
+    const bool is_short = received_ < total_;  // a part of what was asked for
     done_ = message->data.result == CURLE_OK && !is_short;
     if (!done_) retry_or_fail(message->data.result == CURLE_OK ? CURLE_PARTIAL_FILE : message->data.result);
   } else if (pending_.empty()) {
@@ -111,10 +111,9 @@ bool HttpBody::accept_answer() {
   if (!is_rest) first = 0;  // a server that does not know Range starts again
   if (first > received_) return false;
   to_skip_ = received_ - first;
-  if (total > 0)
-    length = static_cast<curl_off_t>(total);
-  else if (is_rest && length >= 0)
-    length += static_cast<curl_off_t>(first);
+  if (total > 0) total_ = total;
+  if (is_rest && length >= 0)
+    length = total > 0 ? static_cast<curl_off_t>(total) : length + static_cast<curl_off_t>(first);
   const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
   const std::string tag = has_tag ? header->value : "";
   const std::optional<curl_off_t> size = length < 0 ? std::nullopt : std::optional(length);

@@ -50,6 +50,7 @@ class HttpBody final : public ByteStream {
   // must do there.
   std::optional<std::string> tag_;
   std::optional<curl_off_t> size_;
+  std::uint64_t total_ = 0;  // by Content-Range; 0 = unknown
 
   int failures_ = 0;  // in a row
   std::uint64_t received_at_failure_ = 0;

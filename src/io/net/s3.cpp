@@ -207,9 +207,11 @@ class S3Body final : public ByteStream {
   }
 
   // Some stores give each answer another ETag: only a new one that is told twice is one.
-  bool was_replaced() const {
+  bool was_replaced() const try {
     const auto before = version_of(*file_, url_), now = version_of(*open_s3_file(url_), url_);
     return now != before && now == version_of(*open_s3_file(url_), url_);
+  } catch (const Error&) {  // all was read
+    return false;
   }
 
   const std::string url_;

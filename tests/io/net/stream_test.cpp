@@ -76,6 +76,23 @@ TEST(Http, AnAnswerIsTheRangeThatItSaysItIs) {
   }
 }
 
+// The second answer tells a length that the first did not.
+TEST(Http, ARestInChunksNeedsNoTagWhereItTellsTheWhole) {
+  const std::string body = read_file(golden("tar/plain.tar"));
+  HttpServer server([&](const HttpRequest& request) {
+    const auto [first, last] = request.range(body.size());
+    const bool is_rest = request.has_range();
+    const auto status =
+        is_rest ? fmt::format("206 Partial Content\r\nContent-Range: bytes {}-{}/{}", first, last, body.size())
+                : std::string("200 OK");
+    const auto rest = body.substr(first);
+    return fmt::format("HTTP/1.1 {}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{:x}\r\n", status,
+                       rest.size()) +
+           (is_rest ? rest + "\r\n0\r\n\r\n" : rest.substr(0, rest.size() / 2));
+  });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), body);
+}
+
 TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
   const std::string before(5000, 'a');
   struct {
