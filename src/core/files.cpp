@@ -144,7 +144,7 @@ void make_directories(const fs::path& path) {
 fs::path make_temporary_directory(const fs::path& final_name) {
   make_directories(parent_of(final_name));
   for (;;) {
-    const fs::path path = temporary_name(final_name.string());
+    fs::path path = temporary_name(final_name.string());
     if (::mkdir(path.c_str(), 0777) == 0) return path;
     if (errno != EEXIST) fail_errno("cannot make", path);
   }

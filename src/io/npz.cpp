@@ -11,6 +11,7 @@
 #include <optional>
 #include <regex>
 
+#include "archive_handle.h"
 #include "millrace/core/error.h"
 
 namespace millrace {

@@ -41,8 +41,7 @@ bool is_of_raw_weights(const Json& line) {
 
 // A line without a step is of another model than the run's: the name of its folder.
 std::string step_or_model(const Json& line) {
-  const auto step = text_of(line, "step");
-  if (!step.empty()) return step;
+  if (auto step = text_of(line, "step"); !step.empty()) return step;
   auto folder = std::filesystem::path(text_of(line, "checkpoint")).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   return folder.filename().string();

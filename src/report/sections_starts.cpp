@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -182,8 +181,9 @@ class StepRanges {
 // behind its start. Of the newest it may not be known how far it has come; it takes all that lies behind its start.
 void count_again(std::vector<Life>& lives) {
   StepRanges later;
-  for (auto& life : lives | std::views::reverse) {
-    const bool is_newest = &life == &lives.back();
+  for (auto it = lives.rbegin(); it != lives.rend(); ++it) {
+    auto& life = *it;
+    const bool is_newest = it == lives.rbegin();
     const auto begin = life.from.value_or(0),
                end = life.reached.value_or(is_newest ? std::numeric_limits<std::int64_t>::max() : 0);
     if (end > begin) life.again = later.add(begin, end);
