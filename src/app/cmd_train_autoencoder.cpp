@@ -177,8 +177,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   AutoencoderTask task(vae, stream,
                        {c.autoencoder, c.run.seed, c.batch.global, c.batch.micro, own, c.batch.global / plan.stripes(),
                         session.device, dtype});
-  auto loop = c.loop(identity_of_losses(plan.start.identity));
-  loop.losses_of = group.broadcast(loop.losses_of);  // each has read the model's files: all judge losses alike
+  const auto loop = c.loop(identity_of_losses(plan.start.identity));
   const auto result = run_loop({.task = task,
                                 .model = training.model,
                                 .optimizer = training.optimizer,

@@ -157,6 +157,11 @@ std::string errno_name(int code) {
   return fmt::format("errno {}", code);
 }
 
+void fail_shortened(const fs::path& path) {
+  const std::string why = "was made shorter while it was read";
+  throw StorageError(path.string(), why, fmt::format("{} {}", path.string(), why));
+}
+
 void check_storage(const std::error_code& code, const fs::path& path) {
   const bool is_errno = code.category() == std::generic_category() || code.category() == std::system_category();
   if (!is_errno || !is_storage_fault(code.value())) return;

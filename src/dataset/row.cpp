@@ -41,6 +41,11 @@ Rejected broken_archive(const Archive& archive, std::string why) {
   return {name_archive(archive), RejectReason::archive_error, std::move(why)};
 }
 
+Rejected lost_rows(const Archive& archive, std::uint64_t rows, const std::string& why) {
+  return broken_archive(archive, fmt::format("{}: only {} of the rows that were read before are there now{}{}",
+                                             archive.path, rows, why.empty() ? "" : "; ", why));
+}
+
 void add_text(const nlohmann::json& value, std::vector<std::string>& texts) {
   if (value.is_number()) {
     texts.push_back(value.is_number_float() ? text_of_number(value.get<double>()) : value.dump());

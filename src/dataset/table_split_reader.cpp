@@ -46,8 +46,7 @@ std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::n
       return Row{std::exchange(next_, next_ + stride_), std::move(*cells), table_->damage()};
     ended_ = true;
     if (!lacks_row(0)) return std::nullopt;
-    return broken_archive(archive_, fmt::format("{}: only {} of the rows that were read before are there now",
-                                                archive_.path, table_->row()));
+    return lost_rows(archive_, table_->row());
   } catch (const AccessError&) {
     throw;
   } catch (const Error& error) {

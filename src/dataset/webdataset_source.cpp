@@ -141,11 +141,6 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   return raw;
 }
 
-Rejected lost_rows(const Archive& archive, std::uint64_t rows, const std::string& why) {
-  return broken_archive(archive, fmt::format("{}: only {} of the rows that were read before are there now{}{}",
-                                             archive.path, rows, why.empty() ? "" : "; ", why));
-}
-
 // A whole archive from front to back, as streams must be read, or every `stride`-th row of it.
 class FrontToBackReader final : public SplitReader {
  public:

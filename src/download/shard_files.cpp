@@ -356,20 +356,21 @@ bool write_shard(const DownloadConfig& config, const Shard& shard) {
 
 std::vector<std::size_t> load_for_retry(const DownloadConfig& config, Shard& shard) {
   const fs::path path = path_of(config, shard.number(), ".parquet");
-  const bool has_tar = config.format == Format::webdataset, killed = was_killed(config, shard.number());
+  const bool has_tar = config.format == Format::webdataset;
+  bool is_to_be_mended = was_killed(config, shard.number());
   std::vector<OldRow> old_rows = read_old([&] { return read_table(path); });
   check_rows(path, old_rows, shard);
-  // Else somebody has taken samples out of it: it stays as it is while nothing is to be added.
-  bool is_ours = true;
-  if (killed && has_tar) is_ours = read_old([&] { return add_images_of_tar(config, shard.number(), old_rows); });
+  // Not a tar that somebody has taken samples out of: it stays as it is while nothing is to be added.
+  if (is_to_be_mended && has_tar)
+    is_to_be_mended = read_old([&] { return add_images_of_tar(config, shard.number(), old_rows); });
   std::vector<std::size_t> retryable;
   for (std::size_t i = 0; i < old_rows.size(); ++i)
     if (!old_rows[i].success && is_retryable(Failure::from_message(old_rows[i].error))) retryable.push_back(i);
-  if (retryable.empty() && !(killed && is_ours)) return retryable;
+  if (retryable.empty() && !is_to_be_mended) return retryable;
 
   take_over(shard, std::move(old_rows));
-  if (killed && is_ours && has_tar) write_table(config, shard);
-  if (killed && is_ours) write_stats(config, shard);
+  if (is_to_be_mended && has_tar) write_table(config, shard);
+  if (is_to_be_mended) write_stats(config, shard);
   return retryable;
 }
 

@@ -38,9 +38,7 @@ class FileStream final : public ByteStream {
 
  private:
   void expect_end() const {
-    if (::lseek(fd_, 0, SEEK_CUR) >= bytes_) return;
-    const std::string why = "was made shorter while it was read";
-    throw StorageError(path_, why, fmt::format("{} {}", path_, why));
+    if (::lseek(fd_, 0, SEEK_CUR) < bytes_) fail_shortened(path_);
   }
 
   const std::string path_;

@@ -332,9 +332,7 @@ struct Hdf5Reader::Impl {
 
   // Behind each read: what lies beyond the end of the file, the library fills with zeros, and says no word of it.
   void expect_whole() const {
-    if (present_bytes() >= bytes) return;
-    const std::string why = "was made shorter while it was read";
-    throw StorageError(path.string(), why, fmt::format("{} {}", path.string(), why));
+    if (present_bytes() < bytes) fail_shortened(path);
   }
 
   const Dataset& find(const std::string& name) {

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/icl/interval_set.hpp>
 #include <cstdint>
 #include <ctime>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -155,38 +155,22 @@ void end_newest(Life& life, const RunRecord& run) {
   if (!is_of_the_living(state) && newest_line >= life.began) life.ended = newest_line;
 }
 
-// Ranges of steps (begin, end], apart from each other.
-class StepRanges {
- public:
-  // Adds one, and counts its steps that were there before.
-  std::uint64_t add(std::int64_t begin, std::int64_t end) {
-    std::uint64_t known = 0;
-    auto found = by_end_.lower_bound(begin);
-    while (found != by_end_.end() && found->second <= end) {
-      const auto [its_end, its_begin] = *found;
-      known += static_cast<std::uint64_t>(std::min(end, its_end) - std::max(begin, its_begin));
-      begin = std::min(begin, its_begin);
-      end = std::max(end, its_end);
-      found = by_end_.erase(found);
-    }
-    by_end_[end] = begin;
-    return known;
-  }
-
- private:
-  std::map<std::int64_t, std::int64_t> by_end_;  // the begin of each
-};
+using StepSet = boost::icl::interval_set<std::int64_t, std::less, boost::icl::right_open_interval<std::int64_t>>;
 
 // A life that was given up, so that the next one went on from an older or a newer step, took fewer steps again than lie
 // behind its start. Of the newest it may not be known how far it has come; it takes all that lies behind its start.
 void count_again(std::vector<Life>& lives) {
-  StepRanges later;
+  StepSet later;
   for (auto it = lives.rbegin(); it != lives.rend(); ++it) {
     auto& life = *it;
     const bool is_newest = it == lives.rbegin();
     const auto begin = life.from.value_or(0),
                end = life.reached.value_or(is_newest ? std::numeric_limits<std::int64_t>::max() : 0);
-    if (end > begin) life.again = later.add(begin, end);
+    const StepSet::interval_type taken(begin, std::max(begin, end));
+    StepSet again;
+    boost::icl::add_intersection(again, later, taken);
+    life.again = again.size();
+    later += taken;
   }
 }
 

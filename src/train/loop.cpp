@@ -120,10 +120,10 @@ class Loop {
   // In the step just taken.
   bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }
 
-  // What was usual before tells nothing once the objective, the data or the model are others; how many steps in a row
-  // were skipped does.
+  // Collective. What was usual before tells nothing once the objective, the data or the model are others; how many
+  // steps in a row were skipped does.
   LossHistory usual_losses() const {
-    const auto& of = context_.config.losses_of;
+    const auto of = context_.trainers.broadcast(context_.config.losses_of);  // each has read the model's files itself
     const auto& before = state_.losses;
     if (before.of == of) return before;
     if (is_root() && before.steps > 0)

@@ -40,6 +40,8 @@ class RefusedError : public StorageError {
 bool is_storage_fault(int code);
 // "EIO" for EIO.
 std::string errno_name(int code);
+// Throws the StorageError of a file that has become shorter since it was opened.
+[[noreturn]] void fail_shortened(const std::filesystem::path& path);
 // Throws the StorageError that `code` stands for; does nothing for success and for everything else.
 void check_storage(const std::error_code& code, const std::filesystem::path& path);
 

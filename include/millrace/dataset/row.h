@@ -23,6 +23,8 @@ SampleRef name_row(const Archive& archive, std::string_view key, int occurrence 
 SampleRef name_archive(const Archive& archive);
 // The one row that stands for what cannot be read of an archive.
 Rejected broken_archive(const Archive& archive, std::string why);
+// The one for an archive that has only `rows` of those that were read of it before; `why`: what it breaks with, if so.
+Rejected lost_rows(const Archive& archive, std::uint64_t rows, const std::string& why = {});
 
 // Of a tar all members of a sample, of a table its image.
 inline constexpr std::uint64_t max_sample_bytes = 256ull << 20;

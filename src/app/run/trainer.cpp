@@ -31,8 +31,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
   load(start);
   startup::done(start.checkpoint ? "restore" : "shards");
   const auto& c = plan_.config;
-  auto loop = c.loop(plan_.micro_batch, identity_of_losses(start.identity));
-  loop.losses_of = trainers_.broadcast(loop.losses_of);  // each has read the model's files: all judge losses alike
+  const auto loop = c.loop(plan_.micro_batch, identity_of_losses(start.identity));
   auto task = make_task(start, receiver);
   return run_loop(
       {.task = task,
