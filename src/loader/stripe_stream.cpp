@@ -33,15 +33,19 @@ struct EpochEnd {};
 
 // A row on its way to next(), or what stands between the rows of two epochs.
 struct PendingRow {
-  StripeRow stripe_row;
-  StripeCursor after;
-  LedgerDelta skipped;  // rows before it that the filters dropped
-  // Nothing while the row waits for a thread; what stopped a thread comes out of next() when it is the row's turn.
-  std::variant<std::monostate, TransformedSample, Rejected, EpochEnd, std::exception_ptr> outcome;
+  // A RawSample waits for a thread; what stopped a thread comes out of next() when it is the row's turn.
+  using State = std::variant<RawSample, TransformedSample, Rejected, EpochEnd, std::exception_ptr>;
 
-  bool is_waiting() const { return std::holds_alternative<std::monostate>(outcome); }
-  bool ends_epoch() const { return std::holds_alternative<EpochEnd>(outcome); }
-  bool is_failure() const { return std::holds_alternative<std::exception_ptr>(outcome); }
+  StripeCursor at;  // of the row itself
+  std::uint32_t split = 0;
+  State state;
+  StripeCursor after = {};
+  LedgerDelta skipped = {};  // rows before it that the filters dropped
+
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(state);
+  }
 };
 using RowPtr = std::unique_ptr<PendingRow>;
 
@@ -117,25 +121,26 @@ struct StripeStream::Impl {
   void transform(std::unique_lock<std::mutex>& lock, const TransformJob& job) {
     lock.unlock();
     TransformSeconds spent;
-    decltype(PendingRow::outcome) outcome;
+    PendingRow::State state;
     try {
-      std::visit([&](auto&& result) { outcome = std::forward<decltype(result)>(result); },
-                 transform_sample(std::move(std::get<RawSample>(*job.pending->stripe_row.row)), transforms, spent));
+      // Of the sample only the bytes go: others may ask meanwhile whether the row is waiting.
+      std::visit([&](auto&& result) { state = std::forward<decltype(result)>(result); },
+                 transform_sample(std::move(std::get<RawSample>(job.pending->state)), transforms, spent));
     } catch (...) {
-      outcome = std::current_exception();
+      state = std::current_exception();
     }
-    const auto* const rejected = std::get_if<Rejected>(&outcome);
+    const auto* const rejected = std::get_if<Rejected>(&state);
     if (rejected) report_rejected(*rejected);
     lock.lock();
     statistics.busy.add(spent);
     if (rejected) {
       --job.stripe->in_flight;
       first_sample_guard.reject_undecided(*rejected);
-    } else {
+    } else if (std::holds_alternative<TransformedSample>(state)) {
       ++statistics.accepted;
       first_sample_guard.found_sample();
     }
-    job.pending->outcome = std::move(outcome);
+    job.pending->state = std::move(state);
     schedule(job.stripe);
   }
 
@@ -148,20 +153,15 @@ struct StripeStream::Impl {
     bool ended = false;
     try {
       while (rows.size() < most && bytes < bytes_per_read && !ended) {
-        auto pending = std::make_unique<PendingRow>();
-        pending->stripe_row = stripe->reader.next();
-        if (pending->stripe_row.row) {
-          bytes += bytes_of(*pending->stripe_row.row);
-          classify(*pending);
-        } else {
-          pending->outcome = EpochEnd();
-          ended = options.epochs && pending->stripe_row.at.epoch + 1 >= options.epochs;
-        }
-        rows.push_back(std::move(pending));
+        auto [at, split, row] = stripe->reader.next();
+        bytes += row ? bytes_of(*row) : 0;
+        ended = !row && options.epochs && at.epoch + 1 >= options.epochs;
+        rows.push_back(
+            std::make_unique<PendingRow>(PendingRow{at, split, row ? classify(std::move(*row)) : EpochEnd()}));
       }
     } catch (...) {
       rows.push_back(std::make_unique<PendingRow>());
-      rows.back()->outcome = std::current_exception();
+      rows.back()->state = std::current_exception();
       ended = true;
     }
     const double seconds = watch.seconds();
@@ -174,45 +174,46 @@ struct StripeStream::Impl {
   }
 
   // What can be said of a row before a thread transforms it.
-  void classify(PendingRow& pending) const {
-    RawRow& row = *pending.stripe_row.row;
-    if (auto* raw = std::get_if<RawSample>(&row)) {
-      if (auto refusal = judge_metadata(*raw, transforms))
-        row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
-    } else if (auto* encoded = std::get_if<EncodedSample>(&row)) {
+  PendingRow::State classify(RawRow row) const {
+    if (auto* encoded = std::get_if<EncodedSample>(&row)) {
       TransformedSample sample;
       sample.ref = std::move(encoded->ref);
       sample.encoding = std::move(encoded->encoding);
-      pending.outcome = std::move(sample);
+      return sample;
+    }
+    if (auto* raw = std::get_if<RawSample>(&row)) {
+      auto refusal = judge_metadata(*raw, transforms);
+      if (!refusal) return std::move(*raw);
+      row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
     } else {
       judge_rejected(std::get<Rejected>(row), transforms);
     }
-    if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected);
+    report_rejected(std::get<Rejected>(row));
+    return std::move(std::get<Rejected>(row));
   }
 
   // Puts what was read where it belongs: into the block, or out of the way.
   void place_row(Stripe& stripe, RowPtr pending) {
-    auto& [at, split, row] = pending->stripe_row;
-    if (pending->is_failure()) {  // the rest of the block will never be known
+    const auto& at = pending->at;
+    if (pending->is<std::exception_ptr>()) {  // the rest of the block will never be known
       stripe.rows.push_back(std::move(pending));
       return;
     }
-    if (pending->ends_epoch()) {
+    if (pending->is<EpochEnd>()) {
       close_block(stripe, {at.epoch + 1, 0, 0, 0});
       pending->skipped = std::exchange(stripe.skipped, {});
       stripe.rows.push_back(std::move(pending));
       return;
     }
     ++statistics.rows;
-    if (std::holds_alternative<TransformedSample>(pending->outcome)) first_sample_guard.found_sample();
-    if (std::holds_alternative<RawSample>(*row)) first_sample_guard.count_undecided(order.plan().splits[split].archive);
-    if (auto* rejected = std::get_if<Rejected>(&*row)) {
+    if (pending->is<TransformedSample>()) first_sample_guard.found_sample();
+    if (pending->is<RawSample>()) first_sample_guard.count_undecided(order.plan().splits[pending->split].archive);
+    if (const auto* rejected = std::get_if<Rejected>(&pending->state)) {
       first_sample_guard.count_rejected(*rejected);
       if (is_of_filters(rejected->reason)) {
-        stripe.skipped.add(split, at.row, rejected->reason, rejected->cached);
+        stripe.skipped.add(pending->split, at.row, rejected->reason, rejected->cached);
         return;
       }
-      pending->outcome = std::move(*rejected);
     }
     const StripeCursor next{at.epoch, at.split, at.row + 1, 0};
     stripe.block.push_back(std::move(pending));
@@ -225,7 +226,7 @@ struct StripeStream::Impl {
     for (const auto& [row, after] : plan_block(order.seed(), stripe.number, size, stripe.start, next)) {
       block[row]->after = after;
       block[row]->skipped = std::exchange(stripe.skipped, {});
-      statistics.accepted += std::holds_alternative<TransformedSample>(block[row]->outcome);
+      statistics.accepted += block[row]->is<TransformedSample>();
       stripe.rows.push_back(std::move(block[row]));
     }
     stripe.start = next;
@@ -248,11 +249,11 @@ struct StripeStream::Impl {
   void schedule(const StripePtr& stripe) {
     for (; stripe->in_flight < stripe->expected && stripe->dispatched < stripe->rows.size(); ++stripe->dispatched) {
       PendingRow& pending = *stripe->rows[stripe->dispatched];
-      if (pending.is_waiting()) {
+      if (pending.is<RawSample>()) {
         to_transform.push_back({stripe, &pending});
         work_there.notify_one();
       }
-      stripe->in_flight += pending.is_waiting() || std::holds_alternative<TransformedSample>(pending.outcome);
+      stripe->in_flight += pending.is<RawSample>() || pending.is<TransformedSample>();
     }
     if (stripe->scheduled || stripe->read_to_end || room(*stripe) == 0) return;
     stripe->scheduled = true;
@@ -269,14 +270,14 @@ struct StripeStream::Impl {
   // Accounts for the rows before the next sample. Whether next() has to wait no longer: for that sample, for what
   // stopped a thread, or because all is read.
   bool pass_over_rejected(Stripe& stripe) {
-    while (!stripe.rows.empty() && !stripe.rows.front()->is_waiting()) {
+    while (!stripe.rows.empty() && !stripe.rows.front()->is<RawSample>()) {
       const PendingRow& pending = *stripe.rows.front();
-      if (!pending.ends_epoch() && !std::holds_alternative<Rejected>(pending.outcome)) return true;
+      if (!pending.is<EpochEnd>() && !pending.is<Rejected>()) return true;
       const RowPtr passed = take_row(stripe);
       const FilterWatch* const filters = filter_watch ? &*filter_watch : nullptr;
       first_sample_guard.judge(filters, options.section);
-      if (passed->ends_epoch() && !stripe.read_to_end)
-        stripe.empty_guard.end_epoch(passed->stripe_row.at.epoch, filters, options.section);
+      if (passed->is<EpochEnd>() && !stripe.read_to_end)
+        stripe.empty_guard.end_epoch(passed->at.epoch, filters, options.section);
     }
     return stripe.rows.empty() && stripe.read_to_end;
   }
@@ -285,8 +286,8 @@ struct StripeStream::Impl {
   std::optional<TransformedSample> take(Stripe& stripe) {
     if (!pass_over_rejected(stripe) || stripe.rows.empty()) return std::nullopt;
     const RowPtr pending = take_row(stripe);
-    if (const auto* failure = std::get_if<std::exception_ptr>(&pending->outcome)) std::rethrow_exception(*failure);
-    auto sample = std::move(std::get<TransformedSample>(pending->outcome));
+    if (const auto* failure = std::get_if<std::exception_ptr>(&pending->state)) std::rethrow_exception(*failure);
+    auto sample = std::move(std::get<TransformedSample>(pending->state));
     sample.ref.after = pending->after;
     --stripe.in_flight;
     return sample;
@@ -296,14 +297,13 @@ struct StripeStream::Impl {
     RowPtr pending = std::move(stripe.rows.front());
     stripe.rows.pop_front();
     if (stripe.dispatched) --stripe.dispatched;
-    const auto& [at, split, row] = pending->stripe_row;
     for (const RowRun& run : pending->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
     stripe.delta.append(pending->skipped);
-    if (pending->ends_epoch() || pending->is_failure()) return pending;
-    const auto* const rejected = std::get_if<Rejected>(&pending->outcome);
+    if (pending->is<EpochEnd>() || pending->is<std::exception_ptr>()) return pending;
+    const auto* const rejected = std::get_if<Rejected>(&pending->state);
     const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
     stripe.empty_guard.count(reason, 1);
-    stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
+    stripe.delta.add(pending->split, pending->at.row, reason, rejected && rejected->cached);
     return pending;
   }
 

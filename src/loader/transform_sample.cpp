@@ -1,6 +1,7 @@
 #include "millrace/loader/transform_sample.h"
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "millrace/core/stopwatch.h"
@@ -55,11 +56,16 @@ void TransformSeconds::add(const TransformSeconds& other, double factor) {
   tokenize += factor * other.tokenize;
 }
 
+static Filter::Verdict judge(const SampleRef& ref, std::string_view json, const TransformPipeline& transforms) {
+  if (!transforms.filter || transforms.filter->empty()) return Filter::Verdict::keep;
+  const auto verdict = transforms.filter->judge(json);
+  if (transforms.filter_watch) transforms.filter_watch->count(verdict, json, ref.hash);
+  return verdict;
+}
+
 std::optional<std::pair<RejectReason, std::string>> judge_metadata(const RawSample& sample,
                                                                    const TransformPipeline& transforms) {
-  if (!transforms.filter || transforms.filter->empty()) return std::nullopt;
-  const Filter::Verdict verdict = transforms.filter->judge(sample.json);
-  if (transforms.filter_watch) transforms.filter_watch->count(verdict, sample.json, sample.ref.hash);
+  const auto verdict = judge(sample.ref, sample.json, transforms);
   if (verdict == Filter::Verdict::bad_json)
     return Refusal(RejectReason::bad_json, "the filters need its metadata, which are missing or broken");
   if (verdict == Filter::Verdict::drop) return Refusal(RejectReason::filtered, "");
@@ -68,10 +74,7 @@ std::optional<std::pair<RejectReason, std::string>> judge_metadata(const RawSamp
 
 void judge_rejected(Rejected& rejected, const TransformPipeline& transforms) {
   const std::string json = std::exchange(rejected.json, {});
-  if (!transforms.filter || transforms.filter->empty() || json.empty()) return;
-  const auto verdict = transforms.filter->judge(json);
-  if (transforms.filter_watch) transforms.filter_watch->count(verdict, json, rejected.ref.hash);
-  if (verdict != Filter::Verdict::drop) return;
+  if (json.empty() || judge(rejected.ref, json, transforms) != Filter::Verdict::drop) return;
   rejected.reason = RejectReason::filtered;
   rejected.detail.clear();
 }

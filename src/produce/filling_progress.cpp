@@ -32,7 +32,11 @@ void FillingProgress::judge(bool ended, const std::vector<std::string>& filter_r
   try {
     check_bad_share(ledger_, data_, max_bad_share_, ended);
   } catch (const Error& error) {
-    write_ledger();
+    try {
+      write_ledger();
+    } catch (const Error& failed) {  // the worse news is the one below
+      log::warning("ledger.json stays as it was: {}", failed.what());
+    }
     const auto report = std::ranges::find_if(filter_reports, [](const auto& text) { return !text.empty(); });
     if (report == filter_reports.end() || ledger_.total().accepted > 0) throw;
     throw Error(error.exit(), fmt::format("{}\n{}", error.what(), *report), error.hint());

@@ -1,26 +1,17 @@
 #include "tensorboard_events.h"
 
-#include <array>
+#include <bit>
+#include <boost/crc.hpp>
 
 namespace millrace {
 namespace {
 
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0x82f63b78u : 0);  // CRC-32C, reflected
-    table[i] = value;
-  }
-  return table;
-}
-constexpr auto crc_table = make_crc_table();
+using Crc32c = boost::crc_optimal<32, 0x1edc6f41, 0xffffffff, 0xffffffff, true, true>;
 
 std::uint32_t masked_crc(std::string_view bytes) {
-  std::uint32_t crc = ~0u;
-  for (unsigned char byte : bytes) crc = (crc >> 8) ^ crc_table[(crc ^ byte) & 255];
-  crc = ~crc;
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+  Crc32c sum;
+  sum.process_bytes(bytes.data(), bytes.size());
+  return std::rotr<std::uint32_t>(sum.checksum(), 15) + 0xa282ead8u;
 }
 
 template <class T>
