@@ -6,6 +6,7 @@
 #include "app_config.h"
 #include "command.h"
 #include "export.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -87,8 +88,9 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   const auto identity =
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.start = plan_start(world, c, identity, plan.data.manifest, plan.roles.trainers);
-  plan.is_finished = world.any(world.rank() == 0 && holds_the_end(c.run.dir.value) && plan.start.checkpoint &&
-                               reached(c.duration, plan.start.state.point()));
+  plan.is_finished = broadcast_from_root(world, [&] {
+    return plan.start.checkpoint && reached(c.duration, plan.start.state.point()) && holds_the_end(c.run.dir.value);
+  });
   startup::done("checkpoint");
   return plan;
 }

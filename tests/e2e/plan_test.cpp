@@ -189,6 +189,9 @@ TEST(Plan, ChoosesTheMicroBatchThatFits) {
   const auto cpus = shell(millrace + " plan --nodes 2x4xcpu batch.micro=auto " + rates("auto", 60, 30));
   EXPECT_EQ(cpus.exit_code, 2) << cpus.output;
   expect_mentions(cpus, "how much memory these CPUs have is not known here");
+  // Nodes of several sizes are one kind all the same.
+  const auto uneven = shell(millrace + " plan --nodes '2x1xcpu + 1x2xcpu' batch.micro=auto " + rates("auto", 60, 30));
+  expect_mentions(uneven, "how much memory these CPUs have is not known here");
 }
 
 TEST(Plan, RolesAreAsTheyAreSet) {

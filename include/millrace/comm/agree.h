@@ -63,4 +63,15 @@ void on_root(const Group& group, F&& f) {
   });
 }
 
+// What `f`, run on rank 0 alone, returns there: a bool or a text. Its error is thrown on all ranks.
+template <class F>
+auto broadcast_from_root(const Group& group, F&& f) {
+  std::invoke_result_t<F> known{};
+  on_root(group, [&] { known = f(); });
+  if constexpr (std::is_same_v<decltype(known), bool>)
+    return group.any(known);
+  else
+    return group.broadcast(std::move(known));
+}
+
 }  // namespace millrace

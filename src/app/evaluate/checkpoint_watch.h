@@ -25,7 +25,7 @@ class CheckpointWatch {
                   double look_every_seconds = 5);
 
   // The oldest one that is not scored, before the run's retention takes it; waits for it. Nothing once the run is done
-  // and all are scored. Error(io) when none has come for so long, or, of a run that has failed, for a hundredth of
+  // and all are scored. Error(usage) when none has come for so long, or, of a run that has failed, for a hundredth of
   // that: a person may be starting it again. Error(requeue) when told to stop. Collective.
   std::optional<std::filesystem::path> next();
   // From now on it is left out.

@@ -13,6 +13,7 @@
 #include "evaluate/captions.h"
 #include "evaluate/image_folder.h"
 #include "evaluate/sweep_page.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
@@ -228,9 +229,7 @@ bool Evaluation::holds(const Json& line) const {
 }
 
 bool Evaluation::is_held(const Json& line) const {
-  bool is_held = false;
-  on_root(world(), [&] { is_held = holds(line); });
-  return world().any(is_held);
+  return broadcast_from_root(world(), [&] { return holds(line); });
 }
 
 Scores Evaluation::paint_and_score(Painter& painter, const Json& line, double scale) {

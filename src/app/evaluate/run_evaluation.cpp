@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/nn/device.h"
@@ -104,12 +105,11 @@ CheckpointReader RunEvaluation::find_one() const {
 void RunEvaluation::score_one() {
   const auto checkpoint = find_one();
   Json model;
-  bool is_old = false;
-  on_root(world(), [&] {
+  const bool is_scored = broadcast_from_root(world(), [&] {
     model = about(found(checkpoint));
-    is_old = evaluation_.is_scored(model);
+    return evaluation_.is_scored(model);
   });
-  if (world().any(is_old)) {
+  if (is_scored) {
     if (session_.is_root()) log::info("{} is scored already", name_of(model));
     return;
   }
@@ -148,12 +148,10 @@ bool RunEvaluation::try_read(const fs::path& checkpoint, CheckpointWatch& watch,
 }
 
 bool RunEvaluation::is_newest(const CheckpointReader& checkpoint) const {
-  bool is_newest = false;
-  on_root(world(), [&] {
+  return broadcast_from_root(world(), [&] {
     const auto names = list_checkpoints(job_.path);
-    is_newest = names.empty() || names.front().step <= checkpoint.state().step;
+    return names.empty() || names.front().step <= checkpoint.state().step;
   });
-  return world().any(is_newest);
 }
 
 // What fails by the model's folder or the data that the newest one was trained with would cost all that come. An older

@@ -6,6 +6,7 @@
 #include "app_config.h"
 #include "command.h"
 #include "generate/picture_list.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
@@ -92,12 +93,10 @@ class Generation {
 
   // Paints what is not there yet. Collective.
   void paint() {
-    std::string digest;
-    on_root(world(), [&] {
+    const auto digest = broadcast_from_root(world(), [&] {
       make_folder();
-      digest = digest_of(folder_, root_.tokenizer);
+      return digest_of(folder_, root_.tokenizer);
     });
-    digest = world().broadcast(digest);
     const auto pictures = list_pictures(requests_, out_, model_, root_.generate, dtype_, digest, initial_);
     is_there_ = painted_flags(world(), pictures);
     if (root_.generate.save_latents) forget_what_is_there();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "millrace/core/error.h"
 #include "millrace/core/text.h"
 #include "millrace/core/units.h"
 #include "millrace/loader/data_plan.h"
@@ -151,7 +152,7 @@ class Forecaster {
         ranks_(ranks_of(cluster)) {
     if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro.value, config.transform.resolution);
     const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
-    if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
+    if (has_cpus && models_in(cluster).size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
     if (has_cpus && !(measured_.train && (measured_.encode || !(costs_.encodes() || costs_.text_on_trainers()))))
       throw Error(Exit::usage, "--nodes: the rates of this CPU are not known",
                   "give plan.rates=FILE with what `millrace bench step --json` and `millrace bench encode --json` "
@@ -248,21 +249,18 @@ class Forecaster {
   }
 
   void add_all_in_one() {
-    double rate = 0, train_share = 0;
-    for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
-      const double train = 1 / train_rate(*gpu), encode = costs_.encodes() ? 1 / encode_rate(*gpu) : 0;
-      PlannedRole role{costs_.encodes() ? Kind::both : Kind::trainers, ranks, gpu};
-      fill_trainer(role);
-      role.images_per_second = ranks / (train + encode);
-      role.source = source_of(measured_.train, gpu->train);
-      if (costs_.encodes()) role.source = std::max(role.source, source_of(measured_.encode, gpu->encode));
-      train_share = train / (train + encode);
-      rate = rate == 0 ? 1 / (train + encode) : std::min(rate, 1 / (train + encode));
-      forecast_.roles.push_back(role);
-    }
-    // The slowest sets the pace: images of a step are not shared out by speed.
-    forecast_.images_per_second = rate * evenness_ * static_cast<double>(roles_.trainers.size());
-    forecast_.is_limited_by_encoders = train_share < 0.5;
+    const auto kinds = kinds_of(roles_.trainers);
+    ensure(kinds.size() == 1, "ranks of one kind do everything");  // others have a role each
+    const auto [gpu, ranks] = kinds.front();
+    const double train = 1 / train_rate(*gpu), encode = costs_.encodes() ? 1 / encode_rate(*gpu) : 0;
+    PlannedRole role{costs_.encodes() ? Kind::both : Kind::trainers, ranks, gpu};
+    fill_trainer(role);
+    role.images_per_second = ranks / (train + encode);
+    role.source = source_of(measured_.train, gpu->train);
+    if (costs_.encodes()) role.source = std::max(role.source, source_of(measured_.encode, gpu->encode));
+    forecast_.images_per_second = role.images_per_second * evenness_;
+    forecast_.is_limited_by_encoders = train < encode;
+    forecast_.roles.push_back(role);
   }
 
   void add_roles() {

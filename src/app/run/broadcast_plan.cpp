@@ -7,14 +7,12 @@ namespace millrace {
 
 template <class Make>
 static DataPlan broadcast_plan(const Group& world, const SourceConfig& source, Make&& make) {
-  std::string bytes;
-  on_root(world, [&] {
+  return data_plan_from_bytes(broadcast_from_root(world, [&] {
     const DataPlan plan = make();
     // The captions of classes are read with the source: now, while nothing is written yet.
     if (source.type == SourceConfig::Type::class_labels) make_source(source, plan.manifest, 1, /*index=*/"never");
-    bytes = to_bytes(plan);
-  });
-  return data_plan_from_bytes(world.broadcast(bytes));
+    return to_bytes(plan);
+  }));
 }
 
 DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch) {

@@ -113,7 +113,8 @@ void refuse_end_of_another_run(const Group& world, const std::filesystem::path& 
 void finish_without_training(const Group& world, const std::filesystem::path& run_dir, const Start& start,
                              const Duration& duration) {
   std::optional<RunLease> lease;
-  if (world.any(world.rank() == 0 && has_remains(run_dir))) lease.emplace(RunLease::acquire(world, run_dir));
+  if (broadcast_from_root(world, [&] { return has_remains(run_dir); }))
+    lease.emplace(RunLease::acquire(world, run_dir));
   on_root(world, [&] {
     if (lease) {
       remove_leftover_checkpoints(checkpoints_in(run_dir));

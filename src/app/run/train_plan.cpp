@@ -202,8 +202,7 @@ static nlohmann::json digest_of_plan(const TrainPlan& plan, const char* componen
 }
 
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
-  std::string text;
-  on_root(world, [&] {
+  return nlohmann::json::parse(broadcast_from_root(world, [&] {
     const auto digest = [&](const char* component) {
       return digest_of_plan(plan, component, [&] { return digest_if_there(plan.pipeline, component); });
     };
@@ -219,9 +218,8 @@ nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
     // Made anew another way, a cache has the same archives in the same place. Tables do not tell how they were made.
     if (!plan.encoding.encodes && plan.encoding.cache)
       encoders["data.train"]["cache"] = read_cache_description(*plan.encoding.cache).fingerprint;
-    text = encoders.dump();
-  });
-  return nlohmann::json::parse(world.broadcast(text));
+    return encoders.dump();
+  }));
 }
 
 // Pretrained weights go on with what they predict, unless somebody says otherwise.
