@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <stdexcept>
+#include <string_view>
 
 #include "millrace/core/error.h"
 #include "millrace/image/pillow_resize.h"
+#include "millrace/nn/torch_error.h"
 
 namespace millrace {
 namespace {
@@ -34,6 +37,15 @@ void take_away_file_operators() {
       throw Error(Exit::io, fmt::format("evaluate.features: {} writes or reads files, by {}", file.string(), name),
                   "no network of features needs that: where is it from?");
   fail(Exit::io, "evaluate.features: {}: {}", file.string(), error);
+}
+
+// What LibTorch says while the network runs, where only its words tell whether that is the GPU's matter.
+[[noreturn]] void fail_to_run(const std::filesystem::path& file, std::string_view error) {
+  if (tells_of_too_little_memory(error))
+    throw Error(Exit::usage, fmt::format("evaluate.features: {}: {}", file.string(), error),
+                "a smaller evaluate.batch_size");
+  const bool is_of_gpu = error.find("CUDA error") != error.npos;
+  fail(is_of_gpu ? Exit::suspect_node : Exit::io, "evaluate.features: {}: {}", file.string(), error);
 }
 
 // f32 (B, 3, 299, 299) in 0..255.
@@ -63,26 +75,20 @@ struct FeatureNetwork::Impl {
 
   torch::Tensor answer(torch::jit::Module part, std::vector<torch::IValue> inputs,
                        const std::unordered_map<std::string, torch::IValue>& named = {}) const {
+    torch::IValue out;
     try {
-      const auto out = part.get_method("forward")(std::move(inputs), named);
-      if (!out.isTensor()) fail(Exit::io, "evaluate.features: {}: its answer is no tensor", file.string());
-      return out.toTensor();
-    } catch (const Error&) {
-      throw;
+      out = part.get_method("forward")(std::move(inputs), named);
     } catch (const c10::OutOfMemoryError&) {
       throw;
     } catch (const c10::AcceleratorError&) {
       throw;
     } catch (const c10::Error& error) {
-      fail(Exit::io, "evaluate.features: {}: {}", file.string(), error.what_without_backtrace());
+      fail_to_run(file, error.what_without_backtrace());
     } catch (const std::runtime_error& error) {  // the same from within TorchScript's interpreter, as texts
-      const std::string_view text = error.what();
-      if (text.find("out of memory") != text.npos)
-        throw Error(Exit::usage, fmt::format("evaluate.features: {}: {}", file.string(), text),
-                    "a smaller evaluate.batch_size");
-      const bool is_of_gpu = text.find("CUDA error") != text.npos;
-      fail(is_of_gpu ? Exit::suspect_node : Exit::io, "evaluate.features: {}: {}", file.string(), text);
+      fail_to_run(file, error.what());
     }
+    if (!out.isTensor()) fail(Exit::io, "evaluate.features: {}: its answer is no tensor", file.string());
+    return out.toTensor();
   }
 
   torch::Tensor clean(std::span<const Image> images) const {

@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <string>
-
 namespace millrace {
 
 namespace {
@@ -18,14 +16,6 @@ Error too_little_memory(const c10::Error& error) {
                "generate.batch_size and evaluate.batch_size decide how much memory a GPU needs");
 }
 
-// cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:
-// CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED and, of cuDNN 9, ..._DEVICE_ALLOCATION_FAILED.
-bool tells_of_too_little_memory(const std::string& message) {
-  for (const char* words : {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory"})
-    if (message.find(words) != std::string::npos) return true;
-  return false;
-}
-
 const char* hint_for_gpu(const c10::AcceleratorError& error) {
   if (error.get_error_code() == cuda_error_devices_unavailable)
     return "another process has that GPU, and `nvidia-smi -q -d COMPUTE` tells its mode: exclusive-process lets one "
@@ -34,6 +24,15 @@ const char* hint_for_gpu(const c10::AcceleratorError& error) {
 }
 
 }  // namespace
+
+// cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:
+// CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED and, of cuDNN 9, ..._DEVICE_ALLOCATION_FAILED.
+bool tells_of_too_little_memory(std::string_view message) {
+  for (const char* words :
+       {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory", "CUDA out of memory"})
+    if (message.find(words) != message.npos) return true;
+  return false;
+}
 
 std::optional<Error> present_torch_error() {
   try {

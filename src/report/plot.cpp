@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/core/text.h"
 #include "millrace/core/units.h"
 
 namespace millrace {
@@ -173,48 +174,30 @@ std::string short_number(double value) {
 
 std::string escape(std::string_view text) {
   std::string escaped;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x80) {
-      switch (byte) {
-        case '&':
-          escaped += "&amp;";
-          break;
-        case '<':
-          escaped += "&lt;";
-          break;
-        case '>':
-          escaped += "&gt;";
-          break;
-        case '"':
-          escaped += "&quot;";
-          break;
-        case '\'':
-          escaped += "&#39;";
-          break;
-        default:
-          if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f)
-            escaped += "\uFFFD";
-          else
-            escaped += static_cast<char>(byte);
-      }
-      ++i;
-      continue;
+  for (const char c : valid_utf8(text)) {
+    const auto byte = static_cast<unsigned char>(c);
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      case '\'':
+        escaped += "&#39;";
+        break;
+      default:
+        if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f)
+          escaped += "\uFFFD";
+        else
+          escaped += c;
     }
-    const std::size_t length = byte >= 0xf0 && byte < 0xf5 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc2 ? 2 : 0;
-    bool is_whole = length > 0 && byte < 0xf5 && i + length <= text.size();
-    for (std::size_t k = 1; is_whole && k < length; ++k)
-      is_whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
-    if (is_whole && length == 3) {  // neither overlong nor a surrogate
-      const auto next = static_cast<unsigned char>(text[i + 1]);
-      is_whole = !(byte == 0xe0 && next < 0xa0) && !(byte == 0xed && next >= 0xa0);
-    }
-    if (is_whole && length == 4) {
-      const auto next = static_cast<unsigned char>(text[i + 1]);
-      is_whole = !(byte == 0xf0 && next < 0x90) && !(byte == 0xf4 && next >= 0x90);
-    }
-    escaped += is_whole ? std::string(text.substr(i, length)) : "\uFFFD";
-    i += is_whole ? length : 1;
   }
   return escaped;
 }

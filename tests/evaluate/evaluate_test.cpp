@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <torch/script.h>
 #include <torch/utils.h>
 
 #include <cmath>
@@ -105,6 +106,23 @@ TEST(FeatureNetwork, CodeForFilesIsRefusedBeforeItRuns) {
   }
   fs::current_path(before);
   EXPECT_TRUE(fs::is_empty(here.path()));
+}
+
+// The interpreter tells as a text what its operators throw.
+TEST(FeatureNetwork, WordsTellWhoseMatterAFailureIs) {
+  const test::TempDir dir;
+  const auto exit_of = [&](const std::string& words) {
+    torch::jit::Module module("network");
+    module.define(fmt::format("def forward(self, x):\n  assert False, '{}'\n  return x\n", words));
+    module.save((dir.path() / "network.pt").string());
+    auto network = FeatureNetwork::load(dir.path() / "network.pt", FeatureResize::clean, torch::kCPU);
+    return test::error_of([&] { network.width(); }).exit();
+  };
+  EXPECT_EQ(exit_of("CUDA out of memory. Tried to allocate 2 GiB"), Exit::usage);
+  EXPECT_EQ(exit_of("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), Exit::usage);
+  EXPECT_EQ(exit_of("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), Exit::usage);
+  EXPECT_EQ(exit_of("CUDA error: unspecified launch failure"), Exit::suspect_node);
+  EXPECT_EQ(exit_of("The size of tensor a must match the size of tensor b"), Exit::io);
 }
 
 TEST(Distances, AreScipysAndNumpys) {

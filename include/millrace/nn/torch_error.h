@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <string_view>
 
 #include "millrace/core/error.h"
 
@@ -8,5 +9,8 @@ namespace millrace {
 // The exception that is being handled, when it is one of LibTorch about the device: Error(usage) that says which keys
 // need less memory, or Error(suspect_node) for a GPU that failed. Called in a catch block.
 std::optional<Error> present_torch_error();
+
+// Whether LibTorch's words mean that a GPU has too little memory, where the kind of its exception does not tell.
+bool tells_of_too_little_memory(std::string_view message);
 
 }  // namespace millrace
