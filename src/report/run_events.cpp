@@ -12,13 +12,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "json_fields.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/text.h"
 #include "millrace/io/json.h"
-#include "run_table.h"
 
 namespace millrace {
 namespace {
@@ -165,7 +165,7 @@ class Tellers {
   std::unordered_map<std::size_t, std::size_t> first_;
 };
 
-// Calls `take` with the lines of starts, stops, steps back, errors and warnings:
+// Calls take(line, whether it is one of these) with starts, stops, steps back, errors and warnings:
 // "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
 template <class Take>
 void read_log(const fs::path& path, Take&& take) {
@@ -179,7 +179,7 @@ void read_log(const fs::path& path, Take&& take) {
     if (!is_warning && !rest.starts_with("error ") && !is_turn) continue;
     Event event{for_people(line.substr(0, space)), std::string(rest.substr(0, longest_text))};
     event.is_warning = is_warning && !is_turn;
-    take(std::move(event));
+    take(std::move(event), is_turn);
   }
 }
 
@@ -190,9 +190,9 @@ void add_logs(Events& events, const fs::path& folder) {
   for (const auto& file : files_in(folder)) {
     const auto name = file.filename().string();
     if (!name.starts_with("rank-") || !name.ends_with(".log")) continue;
-    read_log(file, [&](Event line) {
+    read_log(file, [&](Event line, bool is_turn) {
       if (!tellers.are_new(line, log)) return;
-      is_a_start_stop_or_step_back(line.what) ? events.add(std::move(line)) : events.add_complaint(std::move(line));
+      is_turn ? events.add(std::move(line)) : events.add_complaint(std::move(line));
     });
     ++log;
   }
@@ -226,10 +226,8 @@ nlohmann::json faults_before(const nlohmann::json& start) {
 }
 
 std::optional<double> time_of_fault(const nlohmann::json& fault) {
-  const auto time = fault.find("time");
-  if (time == fault.end() || !time->is_number()) return std::nullopt;
-  const auto seconds = time->get<double>();
-  return 0 <= seconds && seconds < end_of_dates ? std::optional(seconds) : std::nullopt;
+  const auto seconds = number_in(fault, "time");
+  return seconds && 0 <= *seconds && *seconds < end_of_dates ? seconds : std::nullopt;
 }
 
 std::vector<Event> read_events(const RunRecord& run) {

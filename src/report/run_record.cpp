@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <optional>
 #include <set>
 #include <sstream>
 
+#include "json_fields.h"
 #include "millrace/config/flatten.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
@@ -49,10 +49,9 @@ std::string text_in(const nlohmann::json& json, const char* key, const std::stri
   return found != json.end() && found->is_string() ? found->get<std::string>() : fallback;
 }
 
-// The same of its step; 0 where it has none.
+// 0 where it has none.
 std::int64_t step_in(const nlohmann::json& json) {
-  const auto found = json.find("step");
-  return found != json.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+  return integer_in(json, "step").value_or(0);
 }
 
 std::optional<double> number_of(const nlohmann::json& value) {
@@ -77,19 +76,18 @@ std::int64_t step_newest_start_went_on_from(const RunRecord& run) {
 }
 
 void add_line(RunRecord& run, const nlohmann::json& line, std::int64_t newest_start_from) {
-  const auto found = line.find("step");
-  if (found == line.end() || !found->is_number_integer()) return;
-  const auto step = found->get<std::int64_t>();
+  const auto step = integer_in(line, "step");
+  if (!step) return;
   for (const auto& [field, value] : line.items()) {
-    if (const auto number = number_of(value)) add_point(run.metrics[field], step, *number);
+    if (const auto number = number_of(value)) add_point(run.metrics[field], *step, *number);
     if (!value.is_object()) continue;
     for (const auto& [key, part] : value.items())
-      if (const auto number = number_of(part)) add_point(run.metrics[field + "/" + key], step, *number);
+      if (const auto number = number_of(part)) add_point(run.metrics[field + "/" + key], *step, *number);
   }
   if (const auto time = line.find("time"); time != line.end() && time->is_string()) {
     run.end = time->get<std::string>();
-    if (step > newest_start_from && run.end > text_in(run.environment, "time", "~"))
-      run.newest_start_step = std::min(run.newest_start_step.value_or(step), step);
+    if (*step > newest_start_from && run.end > text_in(run.environment, "time", "~"))
+      run.newest_start_step = std::min(run.newest_start_step.value_or(*step), *step);
     if (run.begin.empty()) run.begin = run.end;
   }
 }

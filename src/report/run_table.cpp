@@ -34,13 +34,6 @@ ReportTable without_empty_columns(const ReportTable& table) {
   return result;
 }
 
-std::string text_of(const nlohmann::json& json, const char* key) {
-  if (!json.is_object()) return "";
-  const auto found = json.find(key);
-  if (found == json.end() || found->is_null()) return "";
-  return found->is_string() ? found->get<std::string>() : found->dump();
-}
-
 std::string percent(double share) {
   return std::isfinite(share) ? fmt::format("{:.1f} %", 100 * share) : "";
 }
@@ -84,10 +77,6 @@ Series ratio(const Series& part, const Series& whole, double factor) {
     }
   }
   return result;
-}
-
-double waiting_share(const RunRecord& run) {
-  return usual(ratio(run.series("data_wait_ms"), run.series("step_ms"), 1));
 }
 
 }  // namespace millrace

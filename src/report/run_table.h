@@ -1,9 +1,10 @@
 #pragma once
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "millrace/report/document.h"
 #include "millrace/report/run_record.h"
@@ -30,7 +31,6 @@ class RunTable {
 ReportTable without_empty_columns(const ReportTable& table);
 
 // What stands for cells. All are empty where there is nothing to tell.
-std::string text_of(const nlohmann::json& json, const char* key);
 std::string percent(double share);
 std::string with_unit(double value, std::string_view unit);
 
@@ -40,7 +40,5 @@ double usual(const Series& series);
 Series ratio(const Series& part, const Series& whole, double factor);
 // Exponential, over a hundredth of the run.
 Series smoothed(const Series& series);
-// Of a step, what trainers wait for samples.
-double waiting_share(const RunRecord& run);
 
 }  // namespace millrace

@@ -32,6 +32,11 @@ bool tells_unweighted_losses(const RunRecord& run);
 // With all samples alike, which compares among runs. Weighted lines of earlier versions do not tell it.
 Series unweighted_validation_loss(const RunRecord& run);
 
+// usual() of the newest start, which may have other ranks and settings than those before, once it has logged enough.
+double usual_now(const RunRecord& run, const Series& series);
+// Of a step, what trainers wait for samples.
+double waiting_now(const RunRecord& run);
+
 // The ranks that train, by environment.json of the newest start.
 struct Trainers {
   int count = 0;  // 0: it is not known

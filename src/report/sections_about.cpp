@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "json_fields.h"
 #include "run_events.h"
 #include "sections.h"
 

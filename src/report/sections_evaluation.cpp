@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "json_fields.h"
 #include "plot.h"
 #include "sections.h"
 
@@ -19,14 +20,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::optional<double> number_in(const Json& line, const char* key) {
-  if (!line.contains(key) || !line[key].is_number()) return std::nullopt;
-  return line[key].get<double>();
+std::optional<std::int64_t> step_of(const Json& line) {
+  return integer_in(line, "step");
 }
 
-std::optional<std::int64_t> step_of(const Json& line) {
-  if (!line.contains("step") || !line["step"].is_number_integer()) return std::nullopt;
-  return line["step"].get<std::int64_t>();
+// How its numbers were made; null in lines of earlier versions.
+Json protocol_of(const Json& line) {
+  const auto found = line.find("protocol");
+  return found != line.end() && found->is_object() ? *found : Json();
 }
 
 std::string number(const Json& line, const char* key) {
@@ -82,7 +83,7 @@ std::string settings_text(const Json& settings, const std::string& above = "") {
   std::string text;
   for (const auto& [key, value] : settings.items()) {
     const auto name = above + key;
-    const auto word = value.is_null() ? "none" : text_of(settings, key.c_str());
+    const auto word = value.is_null() ? "none" : text_of(settings, key);
     const auto part = value.is_object() ? settings_text(value, name + ".") : fmt::format("{} = {}", name, word);
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
   }
@@ -90,10 +91,10 @@ std::string settings_text(const Json& settings, const std::string& above = "") {
 }
 
 std::string tokenizer_of(const Json& line) {
-  const auto protocol = line.find("protocol");
-  if (protocol == line.end() || !protocol->is_object() || !protocol->contains("tokenizer")) return "";
-  const auto& tokenizer = (*protocol)["tokenizer"];
-  return tokenizer.is_object() ? settings_text(tokenizer) : text_of(*protocol, "tokenizer");
+  const auto protocol = protocol_of(line);
+  const auto tokenizer = protocol.find("tokenizer");
+  if (tokenizer == protocol.end()) return "";
+  return tokenizer->is_object() ? settings_text(*tokenizer) : text_of(protocol, "tokenizer");
 }
 
 // "A", "B": the protocols in the order in which they come; numbers of one letter may be compared. How losses are
@@ -102,25 +103,29 @@ std::string tokenizer_of(const Json& line) {
 class Protocols {
  public:
   void add(const Json& line) {
-    (void)letter_of(line);
-    (void)loss_letter_of(line);
+    const auto protocol = protocol_of(line);
+    if (protocol.is_null()) {
+      has_none_ = true;
+      return;
+    }
+    add_if_new(protocols_, of_pictures(protocol));
+    if (protocol.contains("loss")) add_if_new(losses_, protocol["loss"]);
   }
 
-  std::string letter_of(const Json& line) {
-    if (!line.contains("protocol") || !line["protocol"].is_object()) {
-      has_none_ = true;
-      return "";
-    }
-    auto protocol = line["protocol"];
-    protocol.erase("loss");
-    protocol.erase("tokenizer");
-    return letter('A', place_in(protocols_, protocol));
+  // Of a line that was added, as all below.
+  std::string letter_of(const Json& line) const {
+    const auto protocol = protocol_of(line);
+    return protocol.is_null() ? "" : letter('A', place_in(protocols_, of_pictures(protocol)));
   }
 
   // With that of the loss where there are several.
-  std::string mark_of(const Json& line) { return letter_of(line) + loss_mark_of(line); }
+  std::string mark_of(const Json& line) const { return letter_of(line) + loss_mark_of(line); }
 
-  std::string loss_mark_of(const Json& line) { return losses_.size() > 1 ? loss_letter_of(line) : std::string(); }
+  std::string loss_mark_of(const Json& line) const {
+    const auto protocol = protocol_of(line);
+    const auto loss = protocol.find("loss");
+    return losses_.size() > 1 && loss != protocol.end() ? letter('a', place_in(losses_, *loss)) : "";
+  }
 
   bool are_several() const { return protocols_.size() + (has_none_ ? 1 : 0) > 1; }
 
@@ -139,15 +144,18 @@ class Protocols {
     return i < 26 ? std::string(1, static_cast<char>(first + static_cast<char>(i))) : fmt::format("{}", i + 1);
   }
 
-  static std::size_t place_in(std::vector<Json>& all, const Json& one) {
-    auto found = std::ranges::find(all, one);
-    if (found == all.end()) found = all.insert(found, one);
-    return static_cast<std::size_t>(found - all.begin());
+  static Json of_pictures(Json protocol) {
+    protocol.erase("loss");
+    protocol.erase("tokenizer");
+    return protocol;
   }
 
-  std::string loss_letter_of(const Json& line) {
-    if (!line.contains("protocol") || !line["protocol"].is_object() || !line["protocol"].contains("loss")) return "";
-    return letter('a', place_in(losses_, line["protocol"]["loss"]));
+  static std::size_t place_in(const std::vector<Json>& all, const Json& one) {
+    return static_cast<std::size_t>(std::ranges::find(all, one) - all.begin());
+  }
+
+  static void add_if_new(std::vector<Json>& all, const Json& one) {
+    if (place_in(all, one) == all.size()) all.push_back(one);
   }
 
   std::vector<Json> protocols_, losses_;
@@ -155,7 +163,7 @@ class Protocols {
 };
 
 // By guidance scale, weights and protocol, of one number of evaluation.jsonl.
-std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, Protocols& protocols) {
+std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, const Protocols& protocols) {
   std::map<std::string, Series> curves;
   for (const auto& line : run.evaluations) {
     const auto step = step_of(line);
@@ -173,7 +181,7 @@ std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, Pr
 
 // FID over CLIP score, a point for each guidance scale in their order: what more guidance costs. Of the newest step and
 // protocol that have several with such weights.
-Curve guidance_sweep(const RunRecord& run, bool is_raw, double clip_unit, Protocols& protocols) {
+Curve guidance_sweep(const RunRecord& run, bool is_raw, double clip_unit, const Protocols& protocols) {
   struct Point {
     double scale, clip_score, fid;
   };
@@ -202,13 +210,13 @@ Curve guidance_sweep(const RunRecord& run, bool is_raw, double clip_unit, Protoc
 
 // Of the last line of such weights that has one, all samples alike. Lines of earlier versions do not tell that of a run
 // that weights its samples.
-Curve loss_by_timestep(const RunRecord& run, bool is_raw, Protocols& protocols) {
+Curve loss_by_timestep(const RunRecord& run, bool is_raw, const Protocols& protocols) {
   Curve curve;
   const bool is_weighted = weights_losses(run);
   for (auto line = run.evaluations.rbegin(); line != run.evaluations.rend() && curve.points.steps.empty(); ++line) {
     if (!step_of(*line) || is_of_raw_weights(*line) != is_raw) continue;
     const bool tells_both = line->contains("loss_unweighted");
-    const bool tells_how = !text_of(line->value("protocol", Json()), "loss").empty();
+    const bool tells_how = !text_of(protocol_of(*line), "loss").empty();
     if (!tells_both && !tells_how && is_weighted) continue;
     for (const auto& [timestep, loss] : losses_in(*line, tells_both ? "loss_unweighted" : "loss")) {
       curve.points.steps.push_back(timestep);

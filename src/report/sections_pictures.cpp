@@ -36,8 +36,8 @@ Section pictures_section(Runs runs) {
   for (const auto& run : runs) {
     const auto count = std::min(of_each, run.pictures.size());
     for (std::size_t i = 0; i < count; ++i) {
-      const auto& picture =
-          run.pictures[(run.pictures.size() - 1) * (i + 1 == count ? 1 : i) / (i + 1 == count ? 1 : count - 1)];
+      const auto last = run.pictures.size() - 1;
+      const auto& picture = run.pictures[count == 1 ? last : last * i / (count - 1)];
       if (auto image = thumbnail(picture.file))
         section.blocks.emplace_back(Picture{fmt::format("{}, step {}", run.name, picture.step), std::move(*image)});
     }

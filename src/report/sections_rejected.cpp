@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <set>
 
+#include "json_fields.h"
 #include "sections.h"
 
 namespace millrace {
 namespace {
 
 std::int64_t count_in(const nlohmann::json& json, const std::string& key) {
-  if (!json.is_object() || !json.contains(key) || !json[key].is_number_integer()) return 0;
-  return json[key].get<std::int64_t>();
+  return integer_in(json, key).value_or(0);
 }
 
 nlohmann::json rejected_of(const RunRecord& run) {

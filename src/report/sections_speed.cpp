@@ -1,8 +1,11 @@
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 
+#include "json_fields.h"
 #include "sections.h"
 
 namespace millrace {
@@ -52,10 +55,6 @@ bool is_judged_by_earlier_starts(const RunRecord& run) {
   return has_earlier_starts(run) && !tells_enough(run);
 }
 
-double usual_now(const RunRecord& run, const Series& series) {
-  return usual(has_earlier_starts(run) && tells_enough(run) ? of_newest_start(run, series) : series);
-}
-
 std::string basis_of(const RunRecord& run) {
   if (!has_earlier_starts(run)) return "Here and below: the median of the second half of the run.";
   if (tells_enough(run))
@@ -78,7 +77,7 @@ std::string limit_by(double wait, double idle) {
 }
 
 std::string limit_of(const RunRecord& run) {
-  const double wait = usual_now(run, ratio(run.series("data_wait_ms"), run.series("step_ms"), 1));
+  const double wait = waiting_now(run);
   if (!std::isfinite(wait)) return "Too few steps to tell.";
   return limit_by(wait, usual_now(run, run.series("producer_stages/send_wait"))) + " " + basis_of(run);
 }
@@ -173,19 +172,28 @@ void add_if_above(Section& section, double bound, Plot plot) {
 
 }  // namespace
 
+double usual_now(const RunRecord& run, const Series& series) {
+  return usual(has_earlier_starts(run) && tells_enough(run) ? of_newest_start(run, series) : series);
+}
+
+double waiting_now(const RunRecord& run) {
+  return usual_now(run, ratio(run.series("data_wait_ms"), run.series("step_ms"), 1));
+}
+
 Trainers trainers_of(const RunRecord& run) {
   Trainers trainers;
   if (!run.environment.is_object()) return trainers;
+  std::set<std::string> devices;
   for (const auto& rank : run.environment.value("ranks", nlohmann::json::array())) {
     if (!rank.is_object()) continue;
-    const auto role = text_of(rank, "role"), device = text_of(rank, "device_name");
+    const auto role = text_of(rank, "role");
     if (role == "producer") continue;
     ++trainers.count;
     trainers.on_gpu = trainers.on_gpu || text_of(rank, "device") == "cuda";
     trainers.also_encode = trainers.also_encode || role == "trainer and producer";
-    if (trainers.device.find(device) == std::string::npos)
-      trainers.device += (trainers.device.empty() ? "" : ", ") + device;
+    if (const auto device = text_of(rank, "device_name"); !device.empty()) devices.insert(device);
   }
+  trainers.device = fmt::format("{}", fmt::join(devices, ", "));
   return trainers;
 }
 

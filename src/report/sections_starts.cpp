@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "json_fields.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
@@ -37,10 +38,8 @@ std::string shortened(const std::string& text, std::size_t most) {
 }
 
 std::optional<std::int64_t> whole_number(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  const auto number = found->get<std::int64_t>();
-  return number < 0 ? std::nullopt : std::optional(number);
+  const auto number = integer_in(json, key);
+  return number >= 0 ? number : std::nullopt;
 }
 
 // Of "2026-11-29T04:35:13Z".

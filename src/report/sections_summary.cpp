@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "json_fields.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/text.h"
 #include "millrace/core/units.h"
@@ -105,8 +106,9 @@ Section summary_section(Runs runs) {
       const auto losses = unweighted_validation_loss(run);
       return losses.values.empty() ? std::string() : with_unit(losses.values.back(), "");
     });
-  table.add("speed", [](const RunRecord& run) { return with_unit(usual(run.series("images_per_second")), "img/s"); });
-  table.add("waits for samples", [](const RunRecord& run) { return percent(waiting_share(run)); });
+  table.add("speed",
+            [](const RunRecord& run) { return with_unit(usual_now(run, run.series("images_per_second")), "img/s"); });
+  table.add("waits for samples", [](const RunRecord& run) { return percent(waiting_now(run)); });
   table.add("updates left out", [](const RunRecord& run) {
     return run.last("skipped") > 0 ? fmt::format("{:.0f}", run.last("skipped")) : std::string();
   });

@@ -23,6 +23,7 @@ TEST(Escape, LeavesNoMarkup) {
 TEST(Escape, ReplacesWhatIsNoText) {
   EXPECT_EQ(escape(std::string_view("a\0b\x1b\x7f\n", 6)), "a\uFFFDb\uFFFD\uFFFD\n");
   EXPECT_EQ(escape("\xff-\xc3"), "\uFFFD-\uFFFD");
+  EXPECT_EQ(escape("\xe7\x8c-"), "\uFFFD-");  // a character that was cut short
   EXPECT_EQ(escape("\xc0\xaf"), "\uFFFD\uFFFD");
   EXPECT_EQ(escape("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(escape("\xf4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");

@@ -182,6 +182,15 @@ TEST(Report, OneTrainerStandsBesidePublishedRates) {
   expect_well_formed(page);
 }
 
+// The name of one may be the beginning of another's.
+TEST(Report, TrainersOfSeveralKindsAreNamed) {
+  test::TempDir folder;
+  auto run = unet_run(folder, "cuda", 256);
+  run.environment["ranks"][0]["device_name"] = "A10G";
+  run.environment["ranks"][1]["device_name"] = "A10";
+  EXPECT_THAT(page_of(run), HasSubstr("<span>ours, A10, A10G<b>150</b></span>"));
+}
+
 TEST(Report, SaysWhyARunIsNotBesidePublishedRates) {
   test::TempDir folder;
   EXPECT_THAT(page_of(unet_run(folder, "cpu", 256)), HasSubstr("rates are of GPUs, with a U-Net of Stable Diffusion 2 "
@@ -352,6 +361,7 @@ TEST(Report, WhatLimitsTheSpeedIsThatOfTheNewestStart) {
     folder.write("environment.json", fmt::format("{{\"time\":\"2026-11-{}T00:00:00Z\"}}", started));
     return markdown_of(folder);
   };
+  EXPECT_THAT(page_with(26, "22"), HasSubstr("| waits for samples | 1.0 % |"));
   EXPECT_THAT(page_with(26, "22"), HasSubstr("The trainers, who wait 1.0 % of their time for samples: producers keep "
                                              "up. Here and below: the median of the second half of the newest start, "
                                              "from step 21 on.\n"));
