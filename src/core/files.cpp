@@ -133,6 +133,10 @@ void fsync_directory(const fs::path& path) {
     fail_errno("cannot sync directory", path);
 }
 
+fs::path without_last_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 void make_directories(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);

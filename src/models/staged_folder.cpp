@@ -17,10 +17,6 @@ namespace millrace {
 
 namespace {
 
-fs::path without_trailing_slash(const fs::path& path) {
-  return path.has_filename() ? path : path.parent_path();
-}
-
 void refuse_used(const fs::path& path) {
   if (!fs::exists(path)) return;
   if (fs::is_directory(path) && fs::is_empty(path)) return;
@@ -80,7 +76,7 @@ bool is_second_copy(const std::string& name) {
 
 }  // namespace
 
-StagedFolder::StagedFolder(fs::path final_path) : final_(without_trailing_slash(std::move(final_path))) {
+StagedFolder::StagedFolder(fs::path final_path) : final_(without_last_slash(std::move(final_path))) {
   refuse_used(final_);
   remove_leftovers(final_);
   temporary_ = make_temporary_directory(final_);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "json_fields.h"
+#include "millrace/core/files.h"
 #include "plot.h"
 #include "sections.h"
 
@@ -43,9 +43,7 @@ bool is_of_raw_weights(const Json& line) {
 // A line without a step is of another model than the run's: the name of its folder.
 std::string step_or_model(const Json& line) {
   if (auto step = text_of(line, "step"); !step.empty()) return step;
-  auto folder = std::filesystem::path(text_of(line, "checkpoint")).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
-  return folder.filename().string();
+  return without_last_slash(fs::path(text_of(line, "checkpoint")).lexically_normal()).filename().string();
 }
 
 // The losses of its buckets, by the first timestep of each.

@@ -43,6 +43,8 @@ std::string read_file(const fs::path& path);  // Error(io) naming the path
 // it may lead to a file of somebody else: Error(io) names it.
 int open_to_append(const fs::path& path);
 void fsync_directory(const fs::path& path);
+// A folder's name as it is without a slash at its end, behind which there is no filename().
+fs::path without_last_slash(const fs::path& path);
 void make_directories(const fs::path& path);  // with all above it; those that are there already are fine
 // Makes a directory that is going to be renamed to `final_name`, beside it and under such a name as AtomicFile's; what
 // lies there already is never taken.

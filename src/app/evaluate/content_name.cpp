@@ -46,8 +46,7 @@ void add_content(Hasher128& hasher, const fs::path& file) {
 }
 
 std::string last_name(const fs::path& path) {
-  const auto whole = fs::absolute(path).lexically_normal();
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+  return without_last_slash(fs::absolute(path).lexically_normal()).filename().string();
 }
 
 std::string name_with_digest(const fs::path& path, const Hasher128& hasher) {
