@@ -24,7 +24,7 @@ std::vector<Network> parse_all(std::initializer_list<const char*> texts) {
   return networks;
 }
 
-bool is_in(const std::vector<Network>& networks, const IpAddress& address) {
+bool is_in(std::span<const Network> networks, const IpAddress& address) {
   return std::any_of(networks.begin(), networks.end(),
                      [&](const Network& network) { return network.contains(address); });
 }
@@ -118,9 +118,7 @@ bool is_public(const IpAddress& address) {
 }
 
 bool may_connect(const IpAddress& address, int port, std::span<const Network> open) {
-  if (std::any_of(open.begin(), open.end(), [&](const Network& network) { return network.contains(address); }))
-    return true;
-  return is_public(address) && (port == 80 || port == 443);
+  return is_in(open, address) || (is_public(address) && (port == 80 || port == 443));
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -60,17 +61,14 @@ class Downloader {
   }
   ~Downloader() { drop(); }
 
-  // False when a signal ended it.
-  bool run(ShutdownVote& vote) {
+  // To the end of the lists, or until a signal comes.
+  void run(ShutdownVote& vote) {
     while (!vote.must_stop()) {
       rethrow();
       const Pause before = std::exchange(pause_, watch_.look(next_.has_value()));
       if (before == Pause::network && pause_ != before) fetcher_.forgive_hosts();
       open_shards();
-      if (fetcher_.pending() == 0 && !next_) {
-        finish();
-        return true;
-      }
+      if (fetcher_.pending() == 0 && !next_) return finish();
       // A full queue would make this thread wait, and the transfers with it.
       const auto connections = static_cast<std::size_t>(options_.connections);
       const bool has_room = arrived_.size() < connections;
@@ -84,7 +82,6 @@ class Downloader {
     }
     drop();
     rethrow();
-    return false;
   }
 
   const DownloadProgress& progress() const { return progress_; }
@@ -92,6 +89,10 @@ class Downloader {
   const std::optional<Error>& first_error() const { return first_error_; }
 
  private:
+  struct NextShard {
+    ListSlice slice;
+    bool is_retry;
+  };
   struct OpenShard {
     std::shared_ptr<Shard> shard;
     std::size_t left;  // rows still with the fetcher
@@ -112,14 +113,10 @@ class Downloader {
   void open_shards() {
     const double patience = 4 * options_.timeout_seconds;
     try {
-      while ((!has_enough() || held_up_seconds_ >= patience) && read_next() && pause_ == Pause::none) {
-        if (has_enough()) {
-          fetcher_.let_slow_hosts_go();
-          held_up_seconds_ = 0;
-          return;
-        }
-        const bool finished = is_finished(config_, next_->shard);
-        open(std::make_shared<Shard>(*std::exchange(next_, std::nullopt), config_.out.value), finished);
+      while (!has_enough() && read_next() && pause_ == Pause::none) open(*std::exchange(next_, std::nullopt));
+      if (has_enough() && held_up_seconds_ >= patience && read_next() && pause_ == Pause::none) {
+        fetcher_.let_slow_hosts_go();
+        held_up_seconds_ = 0;
       }
     } catch (...) {
       const Error error = present_error();
@@ -143,7 +140,7 @@ class Downloader {
       }
       ListSlice slice = lists_.read();
       lists_ended_ = slice.rows.empty();
-      if (!lists_ended_) next_ = std::move(slice);
+      if (!lists_ended_) next_ = {std::move(slice), /*is_retry=*/finished};
     }
     return next_.has_value();
   }
@@ -152,12 +149,14 @@ class Downloader {
     const char* const pause = pause_ == Pause::network               ? "the network"
                               : pause_ == Pause::shut_hosts && next_ ? "hosts that do not answer"
                                                                      : "";
-    return {group_.size(), lists_.lists_begun(), lists_.lists(), fetcher_.pending(), fetcher_.transfers(), pause};
+    return {group_.size(),      lists_.lists_begun(), lists_.files().size(),
+            fetcher_.pending(), fetcher_.transfers(), pause};
   }
 
-  void open(std::shared_ptr<Shard> shard, bool retry) {
+  void open(NextShard next) {
+    const auto shard = std::make_shared<Shard>(std::move(next.slice), config_.out.value);
     std::vector<std::size_t> wanted;
-    if (retry) {
+    if (next.is_retry) {
       progress_.add_shard_before();
       try {
         wanted = load_for_retry(config_, *shard);
@@ -167,14 +166,14 @@ class Downloader {
       if (wanted.empty()) return;
     } else {
       wanted.resize(shard->rows());
-      for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
+      std::iota(wanted.begin(), wanted.end(), 0);
     }
     shard->expect(wanted.size());
     for (const std::size_t index : wanted) {
       const ListRow& row = shard->row(index);
       fetcher_.add(shard->number() << row_bits | index, row.damage.empty() ? row.url : "");
     }
-    open_.emplace(shard->number(), OpenShard{shard, wanted.size(), retry});
+    open_.emplace(shard->number(), OpenShard{shard, wanted.size(), next.is_retry});
   }
 
   void hand_over(Fetched fetched) {
@@ -255,7 +254,7 @@ class Downloader {
   const FetchOptions options_;
   UrlLists lists_;
   bool lists_ended_ = false;
-  std::optional<ListSlice> next_;  // read, not yet opened
+  std::optional<NextShard> next_;  // read, not yet opened
   ResultWatch watch_;
   Pause pause_ = Pause::none;
   double held_up_seconds_ = 0;  // in which no rows were read, though connections were idle
@@ -283,8 +282,8 @@ std::string find_unused_proxy() {
 DownloadPlan plan_download(const DownloadConfig& config) {
   check_folder(config);
   DownloadPlan plan;
-  plan.lists = expand_lists(config.urls).size();
   UrlLists lists(config);
+  plan.lists = lists.files().size();
   while (lists.skip()) plan.finished += is_finished(config, plan.shards++);
   return plan;
 }
@@ -295,7 +294,7 @@ DownloadResult run_download(const DownloadConfig& config, const Group& group, in
     check_folder(config);
     const UrlLists lists(config);
     lists.check();
-    if (const auto complaint = complaint_about_lists(expand_lists(config.urls))) log::warning("{}", *complaint);
+    if (const auto complaint = complaint_about_lists(lists.files())) log::warning("{}", *complaint);
     const ListTypes found = lists.find_types(known_types(config));
     open_folder(config, found);
     types = types_to_json(found).dump();

@@ -14,13 +14,6 @@ constexpr std::array<const char*, failure_kind_count> words = {
     "bad URL",     "address refused", "robots.txt", "opted out", "timeout", "connection",   "tls",
     "http status", "truncated body",  "too large",  "redirects", "hash",    "not an image", "broken image"};
 
-// 0 for what is no number.
-long status_of(const std::string& detail) {
-  long status = 0;
-  std::from_chars(detail.data(), detail.data() + detail.size(), status);
-  return status;
-}
-
 }  // namespace
 
 const char* to_string(FailureKind kind) {
@@ -41,6 +34,17 @@ Failure Failure::from_message(std::string_view message) {
   return {FailureKind::broken_image, std::string(message)};  // another program's words: nothing to ask again for
 }
 
+long http_status(const Failure& failure) {
+  long status = 0;
+  const std::string& text = failure.detail;
+  if (failure.kind == FailureKind::http) std::from_chars(text.data(), text.data() + text.size(), status);
+  return status;
+}
+
+bool is_unanswered(const Failure& failure) {
+  return failure.kind == FailureKind::timeout || failure.kind == FailureKind::connection;
+}
+
 bool is_retryable(const Failure& failure) {
   switch (failure.kind) {
     case FailureKind::timeout:
@@ -48,7 +52,7 @@ bool is_retryable(const Failure& failure) {
     case FailureKind::truncated:
       return true;
     case FailureKind::http:
-      return is_transient(status_of(failure.detail));
+      return is_transient(http_status(failure));
     default:
       return false;
   }

@@ -1,6 +1,7 @@
 #include "millrace/download/fetcher.h"
 
 #include <curl/curl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
@@ -10,7 +11,6 @@
 #include <utility>
 
 #include "http_get.h"
-#include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/io/net/http.h"
@@ -125,10 +125,11 @@ class Fetcher::Impl {
       most = host.waiting.size();
     }
     if (2 * waiting <= pending_ || share > small_share) return;
+    const auto others = slow.size() == 1 ? "" : fmt::format(" and {} other slow hosts", slow.size() - 1);
     log::warning(
-        "{} and {} other slow hosts have held up all the rest: their {} rows that wait fail, and those of the next {} "
-        "minutes; raise download.per_host if they can bear it, or download.timeout",
-        *first, slow.size() - 1, waiting, std::chrono::floor<std::chrono::minutes>(options_.host_shut_for).count());
+        "{}{} held up all the rest: the {} rows that wait there fail, and those of the next {} minutes; raise "
+        "download.per_host if that can be borne, or download.timeout",
+        *first, others, waiting, std::chrono::floor<std::chrono::minutes>(options_.host_shut_for).count());
     std::vector<JobPtr> given_up;
     for (Host* const host : slow)
       for (JobPtr& job : std::exchange(host->waiting, {})) given_up.push_back(std::move(job));
@@ -272,10 +273,9 @@ class Fetcher::Impl {
   void listen_to_host(const Job& job, const HttpGet& get,
                       const std::variant<std::string, HttpGet::Redirect, Failure>& result) {
     const auto* const failure = std::get_if<Failure>(&result);
-    const bool is_silent =
-        failure && (failure->kind == FailureKind::timeout || failure->kind == FailureKind::connection);
-    const bool asks_to_wait = failure && failure->kind == FailureKind::http &&
-                              (failure->detail == "429" || (failure->detail == "503" && get.retry_after()));
+    const bool is_silent = failure && is_unanswered(*failure);
+    const long status = failure ? http_status(*failure) : 0;
+    const bool asks_to_wait = status == 429 || (status == 503 && get.retry_after());
     const auto now = Clock::now();
     Host& host = hosts_.at(job.url.host);
     const bool is_paused = asks_to_wait && now < host.not_before;
@@ -374,7 +374,8 @@ class Fetcher::Impl {
     if (job->robots_of.empty()) return done(std::move(job), std::move(failure));
     // RFC 9309, 2.3.1: no file allows all; a server in trouble, or none, allows nothing. One that says 408 or 429 has
     // not said that there is no file.
-    const bool is_4xx = failure.kind == FailureKind::http && failure.detail[0] == '4';
+    const long status = http_status(failure);
+    const bool is_4xx = status >= 400 && status < 500;
     if (failure.kind == FailureKind::redirects || (is_4xx && !is_retryable(failure)))
       return learn(job->robots_of, Robots());
     if (failure.kind == FailureKind::http) failure = {FailureKind::connection, "robots.txt: server error"};
@@ -390,9 +391,9 @@ class Fetcher::Impl {
   }
 
   void learn(const std::string& origin, RobotsCache::Verdict verdict) {
-    robots_.store(origin, std::move(verdict), Clock::now());
+    const auto& known = robots_.store(origin, std::move(verdict), Clock::now());
     auto waiting = waiting_for_robots_.extract(origin);
-    for (JobPtr& job : waiting.mapped()) obey(*robots_.find(origin, Clock::now()), std::move(job));
+    for (JobPtr& job : waiting.mapped()) obey(known, std::move(job));
   }
 
   const Failure silence_{FailureKind::connection, "the host does not answer"};

@@ -1,6 +1,5 @@
 #include "http_get.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 

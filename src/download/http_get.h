@@ -2,7 +2,6 @@
 #include <curl/curl.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -16,7 +16,7 @@ constexpr std::size_t fewest_known = 8, most_known = 16;
 
 bool is_lost(const Fetched& fetched) {
   const auto* const failure = std::get_if<Failure>(&fetched.result);
-  return failure && (failure->kind == FailureKind::timeout || failure->kind == FailureKind::connection);
+  return failure && is_unanswered(*failure);
 }
 
 // Names of one owner mostly share their last two labels.

@@ -145,7 +145,7 @@ const RobotsCache::Verdict* RobotsCache::find(const std::string& origin, Clock::
   return found == entries_.end() || found->second.expires <= now ? nullptr : &found->second.verdict;
 }
 
-void RobotsCache::store(const std::string& origin, Verdict verdict, Clock::time_point now) {
+const RobotsCache::Verdict& RobotsCache::store(const std::string& origin, Verdict verdict, Clock::time_point now) {
   const bool has_rules = std::holds_alternative<Robots>(verdict);
   const auto expires = now + (has_rules ? Clock::duration(lifetime) : failures_last_);
   const auto [place, is_new] = entries_.try_emplace(origin);
@@ -158,6 +158,7 @@ void RobotsCache::store(const std::string& origin, Verdict verdict, Clock::time_
     entries_.erase(order_.front());
     order_.pop_front();
   }
+  return place->second.verdict;
 }
 
 void RobotsCache::forget_failures() {

@@ -1,6 +1,5 @@
 #pragma once
 #include <chrono>
-#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -43,7 +42,8 @@ class RobotsCache {
   using Verdict = std::variant<Robots, Failure>;
   // What is known of `origin`; null = ask.
   const Verdict* find(const std::string& origin, Clock::time_point now) const;
-  void store(const std::string& origin, Verdict verdict, Clock::time_point now);
+  // Returns it as it is kept, until the next one.
+  const Verdict& store(const std::string& origin, Verdict verdict, Clock::time_point now);
   // What could not be had is asked for again.
   void forget_failures();
 

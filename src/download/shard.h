@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "archive_columns.h"
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/storage_error.h"
@@ -36,29 +38,22 @@ struct ToJson {
   }
 };
 
-// What img2dataset tells of a row, and how it is typed; the list's own columns come before it.
-struct Attribute {
-  const char* name;
-  Type type;
-  Cell value;
-};
-
-std::vector<Attribute> attributes_of(const DownloadConfig& config, const Shard& shard, std::size_t index) {
+// The cells of `outcome_columns`.
+std::array<Cell, outcome_columns.size()> outcome_cells(const DownloadConfig& config, const Shard& shard,
+                                                       std::size_t index) {
   const RowOutcome& outcome = shard.outcome(index);
   const StoredImage none;
   const StoredImage& image = outcome.image ? *outcome.image : none;
   const auto if_success = [&](Cell value) { return outcome.image ? std::move(value) : Cell(); };
-  return {
-      {"key", Type::text, key_of(config, shard.number(), index)},
-      {"status", Type::text, std::string(status_of(outcome))},
-      {"error_message", Type::text, outcome.failure ? Cell(outcome.failure->message()) : Cell()},
-      {"width", Type::int32, if_success(std::int64_t{image.width})},
-      {"height", Type::int32, if_success(std::int64_t{image.height})},
-      {"original_width", Type::int32, if_success(std::int64_t{image.original_width})},
-      {"original_height", Type::int32, if_success(std::int64_t{image.original_height})},
-      {"exif", Type::text, image.exif.empty() ? Cell() : Cell(image.exif)},
-      {"sha256", Type::text, if_success(image.sha256)},
-  };
+  return {key_of(config, shard.number(), index),
+          std::string(status_of(outcome)),
+          outcome.failure ? Cell(outcome.failure->message()) : Cell(),
+          if_success(std::int64_t{image.width}),
+          if_success(std::int64_t{image.height}),
+          if_success(std::int64_t{image.original_width}),
+          if_success(std::int64_t{image.original_height}),
+          image.exif.empty() ? Cell() : Cell(image.exif),
+          if_success(image.sha256)};
 }
 
 const std::string& text_in(const Cell& cell) {
@@ -81,10 +76,10 @@ std::string describe_sample(const DownloadConfig& config, const Shard& shard, st
     json[slice.other_names[i]] =
         row.nested.contains(i) ? parsed(text_in(row.others[i])) : std::visit(ToJson(), row.others[i]);
   if (slice.has_captions)
-    json["caption"] = !row.captions.empty() ? parsed(row.captions) : row.caption ? Json(*row.caption) : Json();
-  json["url"] = row.url;
-  for (const Attribute& attribute : attributes_of(config, shard, index))
-    json[attribute.name] = std::visit(ToJson(), attribute.value);
+    json[caption_column] = !row.captions.empty() ? parsed(row.captions) : row.caption ? Json(*row.caption) : Json();
+  json[url_column] = row.url;
+  const auto cells = outcome_cells(config, shard, index);
+  for (std::size_t i = 0; i < cells.size(); ++i) json[outcome_columns[i].name] = std::visit(ToJson(), cells[i]);
   return json.dump(4, ' ', /*ensure_ascii=*/true);
 }
 
@@ -122,7 +117,7 @@ class OldImages {
   fs::path path() const { return path_of(config_, shard_, config_.format == Format::parquet ? ".parquet" : ".tar"); }
 
   std::optional<OldImage> find_in_table(const std::string& key) {
-    if (!table_) table_.emplace(path(), std::vector<std::string>{"key", "jpg"});
+    if (!table_) table_.emplace(path(), std::vector<std::string>{"key", image_column});
     while (auto cells = table_->next()) {
       auto* const bytes = std::get_if<std::string>(&cells->at(1));
       if (bytes && text_in(cells->at(0)) == key) return OldImage{"jpg", std::move(*bytes)};
@@ -174,10 +169,10 @@ std::vector<ParquetField> fields_of(const DownloadConfig& config, const Shard& s
   std::vector<ParquetField> fields;
   for (std::size_t i = 0; i < slice.other_names.size(); ++i)
     fields.push_back({slice.other_names[i], slice.other_types[i]});
-  if (slice.has_captions) fields.push_back({"caption", Type::text});
-  fields.push_back({"url", Type::text});
-  for (const Attribute& attribute : attributes_of(config, shard, 0)) fields.push_back({attribute.name, attribute.type});
-  if (config.format == Format::parquet) fields.push_back({"jpg", Type::bytes});
+  if (slice.has_captions) fields.push_back({caption_column, Type::text});
+  fields.push_back({url_column, Type::text});
+  for (const OutcomeColumn& column : outcome_columns) fields.push_back({column.name, column.type});
+  if (config.format == Format::parquet) fields.push_back({image_column, Type::bytes});
   return fields;
 }
 
@@ -194,7 +189,7 @@ void write_table(const DownloadConfig& config, const Shard& shard) {
       cells.push_back(as_type(row.others[column], fields[column].type));
     if (shard.slice().has_captions) cells.push_back(row.caption ? Cell(*row.caption) : Cell());
     cells.emplace_back(row.url);
-    for (Attribute& attribute : attributes_of(config, shard, i)) cells.push_back(std::move(attribute.value));
+    for (Cell& cell : outcome_cells(config, shard, i)) cells.push_back(std::move(cell));
     if (config.format == Format::parquet) {
       const RowOutcome& outcome = shard.outcome(i);
       cells.push_back(!outcome.image ? Cell() : outcome.is_old ? Cell(old.take(i).bytes) : Cell(shard.image_bytes(i)));

@@ -22,7 +22,7 @@ ShutdownVote::ShutdownVote(const Group& group) : group_(group.duplicate()), expe
   for (std::size_t i = 0; i < received_.size(); ++i) {
     const int other = group_.rank() == 0 ? static_cast<int>(i) + 1 : 0;
     receivers_.push_back(group_.receiver(other, tag, std::as_writable_bytes(std::span(&received_[i], 1))));
-    senders_.push_back(group_.sender(other, tag, std::as_bytes(std::span(sent_))));
+    senders_.push_back(group_.sender(other, tag, std::as_bytes(std::span(&sent_, 1))));
     receivers_.back().start();
   }
 }
@@ -46,14 +46,14 @@ bool ShutdownVote::collect_notices(const Tell& tell) {
   if (!has_sent_) send(stop_);
   for (look(); !have_all_sent(2); look()) std::this_thread::sleep_for(nap);
   finish_sends();
-  return sent_[0] != 0;  // whatever has come since
+  return sent_ != 0;  // whatever has come since
 }
 
 bool ShutdownVote::wait_for_verdict() {
   if (!has_sent_) send(stop_);
   bool may_send = true;  // the second notice
   for (look(); !have_all_sent(1); look()) {
-    if (may_send && stop_ && !sent_[0] && senders_[0].done()) {
+    if (may_send && stop_ && !sent_ && senders_[0].done()) {
       send(stop_);
       may_send = false;
     }
@@ -80,7 +80,7 @@ bool ShutdownVote::have_all_sent(int messages) const {
 
 void ShutdownVote::send(bool stop) {
   has_sent_ = true;
-  sent_[0] = stop;
+  sent_ = stop;
   for (Transfer& sender : senders_) sender.start(1);
 }
 

@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <functional>
 #include <vector>
 
@@ -33,7 +32,7 @@ class ShutdownVote {
   const Group group_;
   const int expected_;          // messages from each other side: two notices, or the verdict
   std::vector<char> received_;  // from each other side
-  std::array<char, 1> sent_{};
+  char sent_ = 0;
   std::vector<Transfer> receivers_, senders_;  // rank 0: one for each other rank; others: one, rank 0
   std::vector<int> arrived_;                   // messages of each other side
   bool stop_ = false, has_sent_ = false;

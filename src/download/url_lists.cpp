@@ -3,13 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "archive_columns.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
@@ -43,28 +43,14 @@ std::vector<fs::path> lists_in(const fs::path& directory) {
 }
 
 // As written, else in other letter case: LAION has URL and TEXT, others url and text.
-std::optional<std::size_t> find_column(const std::vector<std::string>& names, const std::string& wanted) {
+std::string get_column(const std::vector<std::string>& names, const std::string& wanted, const char* key,
+                       const fs::path& path) {
   auto found = std::find(names.begin(), names.end(), wanted);
   if (found == names.end())
     found = std::find_if(names.begin(), names.end(), [&](const auto& name) { return lower(name) == lower(wanted); });
-  if (found == names.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - names.begin());
-}
-
-std::string get_column(const std::vector<std::string>& names, const std::string& wanted, const char* key,
-                       const fs::path& path) {
-  if (const auto position = find_column(names, wanted)) return names[*position];
+  if (found != names.end()) return *found;
   throw Error(Exit::usage, fmt::format("{} has no column '{}'", path.string(), wanted),
               fmt::format("set download.columns.{}; the columns are {}", key, fmt::join(names, ", ")));
-}
-
-// Names that the metadata have a meaning of their own for.
-bool is_reserved(const std::string& name) {
-  static constexpr std::array<std::string_view, 11> names = {
-      "url",   "caption", "key",    "status",         "error_message",   "jpg",
-      "width", "height",  "sha256", "original_width", "original_height",
-  };
-  return std::find(names.begin(), names.end(), name) != names.end() || name == "exif";
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -76,10 +62,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 std::string get_other(const std::vector<std::string>& names, const std::string& wanted,
                       const std::vector<std::string>& named, const fs::path& path) {
   std::string column = get_column(names, wanted, "others", path);
-  if (!is_reserved(column) && !is_reserved(wanted) && !contains(named, column)) return column;
+  if (!is_archive_column(column) && !is_archive_column(wanted) && !contains(named, column)) return column;
   throw Error(Exit::usage,
               fmt::format("download.columns.others: '{}' of {} has the name of a column that every archive has",
-                          is_reserved(wanted) ? wanted : column, path.string()),
+                          is_archive_column(wanted) ? wanted : column, path.string()),
               "leave it out, write it in the list's letter case, or rename it in the list");
 }
 
@@ -186,7 +172,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
   const DownloadConfig::Columns& wanted = config_.columns;
   if (schema.names.empty() && !is_table(path.string())) {
     ListReader list(path);
-    if (list.skip(1) == 0) return {std::move(list), {}, {}, {}, 0, false, {}, {}, {}};
+    if (list.skip(1) == 0) return {.reader = std::move(list)};
   }
   const bool is_plain = !is_table(path.string()) && list_format(path.string()) == ListFormat::txt;
 
@@ -205,7 +191,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
   std::vector<std::string> others;
   if (wanted.others.empty()) {
     for (const std::string& name : schema.names) {
-      if (!contains(named, name) && !contains(schema.binary, name) && !is_reserved(name)) others.push_back(name);
+      if (!contains(named, name) && !contains(schema.binary, name) && !is_archive_column(name)) others.push_back(name);
     }
   } else {
     for (const std::string& name : wanted.others) others.push_back(get_other(schema.names, name, named, path));
@@ -215,14 +201,24 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
   columns.insert(columns.end(), others.begin(), others.end());
 
   const std::string caption_name = caption ? columns[*caption] : "";
+  if (!is_table(path.string()))
+    return {.reader = ListReader(path, columns),
+            .caption = caption,
+            .hash = hash,
+            .caption_name = caption_name,
+            .other_names = others,
+            .first_other = first_other,
+            .numbers_are_text = list_format(path.string()) != ListFormat::jsonl};
   ColumnTypes types;
-  if (is_table(path.string())) {
-    for (const std::string& name : others) types.push_back(schema.types.at(name));
-    return {
-        ParquetReader(path, columns), caption, hash, others, first_other, false, caption_name, schema.nested, types};
-  }
-  const bool numbers_are_text = list_format(path.string()) != ListFormat::jsonl;
-  return {ListReader(path, columns), caption, hash, others, first_other, numbers_are_text, caption_name, {}, {}};
+  for (const std::string& name : others) types.push_back(schema.types.at(name));
+  return {.reader = ParquetReader(path, columns),
+          .caption = caption,
+          .hash = hash,
+          .caption_name = caption_name,
+          .other_names = others,
+          .first_other = first_other,
+          .types = types,
+          .nested = schema.nested};
 }
 
 bool UrlLists::open_next() {

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -57,8 +56,7 @@ class UrlLists {
   ListTypes find_types(ListTypes known = {}) const;
   // Number of the shard that comes next, if there is one.
   std::uint64_t next_shard() const { return shard_; }
-  // Lists in all, and those that were opened.
-  std::size_t lists() const { return files_.size(); }
+  const std::vector<fs::path>& files() const { return files_; }
   std::size_t lists_begun() const { return file_; }
   // Its rows; none at the end of the last list. Errors as in check().
   ListSlice read();
@@ -68,13 +66,13 @@ class UrlLists {
  private:
   struct Source {
     std::variant<ParquetReader, ListReader> reader;
-    std::optional<std::size_t> caption, hash;  // positions in a row; the URL is the first
-    std::vector<std::string> other_names;      // of the cells from first_other on
-    std::size_t first_other;
-    bool numbers_are_text;            // as in CSV
-    std::string caption_name;         // of the column
-    std::vector<std::string> nested;  // columns of Parquet
-    ColumnTypes types;                // of the others
+    std::optional<std::size_t> caption = {}, hash = {};  // positions in a row; the URL is the first
+    std::string caption_name = {};                       // of the column
+    std::vector<std::string> other_names = {};           // of the cells from first_other on
+    std::size_t first_other = 0;
+    ColumnTypes types = {};                // of the others
+    bool numbers_are_text = false;         // as in CSV
+    std::vector<std::string> nested = {};  // columns of Parquet
   };
   Source open(const fs::path& path) const;
   bool open_next();

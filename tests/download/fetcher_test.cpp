@@ -8,6 +8,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/download/fetcher.h"
+#include "own_log.h"
 #include "server.h"
 
 namespace {
@@ -460,6 +461,7 @@ TEST(Fetcher, AHostThatGoesOnAskingToWaitIsLeftAloneForEverLonger) {
 
 // A list that has hardly any other hosts goes at their pace.
 TEST(Fetcher, SlowHostsAreLetGoWhereTheyHaveFewOfTheRows) {
+  const test::OwnLog log;
   TestServer hangs([](const std::string&, Client& client) { client.pause(20s); });
   TestServer waits([](const std::string&, Client& client) { client.answer(429, "", "Retry-After: 60\r\n"); });
   TestServer quick(hello, "127.0.0.2");
@@ -478,6 +480,7 @@ TEST(Fetcher, SlowHostsAreLetGoWhereTheyHaveFewOfTheRows) {
     }
     fetcher.let_slow_hosts_go();
   }
+  EXPECT_GT(log.count("127.0.0.1 held up all the rest: the "), 0) << log.text();
 
   how.timeout_seconds = 30;
   Fetcher alone(how);

@@ -164,6 +164,8 @@ TEST(DownloadedImage, FailuresAreReadBackFromTheirWords) {
   for (const char* status : {"400", "403", "404", "410", "451"})
     EXPECT_FALSE(is_retryable({FailureKind::http, status})) << status;
   EXPECT_FALSE(is_retryable(Failure::from_message("HTTP Error 500")));
+  EXPECT_EQ(http_status(Failure::from_message("http status: 404")), 404);
+  EXPECT_EQ(http_status({FailureKind::hash, "404"}), 0);
 }
 
 }  // namespace

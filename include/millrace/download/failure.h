@@ -35,6 +35,11 @@ struct Failure {
 
 const char* to_string(FailureKind kind);
 
+// Of the answer that was a failure; 0 where something else was.
+long http_status(const Failure& failure);
+// No answer at all, as of a host that is gone.
+bool is_unanswered(const Failure& failure);
+
 // Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help (is_transient of io/net/http.h),
 // at once or by download.retry_failed.
 bool is_retryable(const Failure& failure);
