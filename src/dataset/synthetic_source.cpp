@@ -21,7 +21,7 @@ Image soft_colours(int side, std::uint64_t number) {
   const RngKey key{seed, number, 0};
   for (std::size_t i = 0; i < colours.size(); ++i)
     colours[i] = 255 * uniform(key, Purpose::weights, static_cast<std::uint32_t>(i));
-  Image image{side, side, Pixels(std::size_t(side) * side * 3)};
+  Image image = make_image(side, side);
   for (int y = 0; y < side; ++y) {
     const float v = static_cast<float>(y) * cells / side;
     for (int x = 0; x < side; ++x) {

@@ -11,6 +11,7 @@
 #include "millrace/core/text.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/encode_jpeg.h"
+#include "millrace/image/file_kind.h"
 #include "millrace/image/orientation.h"
 #include "millrace/image/resize_image.h"
 
@@ -60,8 +61,17 @@ std::string exif_of(std::string_view body) {
   return fmt::format(R"({{"Image Orientation": "{}"}})", words.at(static_cast<std::size_t>(orientation)));
 }
 
+// Of a body that was decoded.
 std::string type_of(std::string_view body) {
-  return body.starts_with("\xFF\xD8") ? "jpg" : body.starts_with("RIFF") ? "webp" : "png";
+  switch (find_image_format(body).value()) {
+    case ImageFormat::jpeg:
+      return "jpg";
+    case ImageFormat::png:
+      return "png";
+    case ImageFormat::webp:
+      return "webp";
+  }
+  return "";
 }
 
 // Decoding tells a picture from a page that calls itself one, whatever the server said of it.
@@ -70,7 +80,7 @@ std::variant<Image, Failure> decode(std::string_view body, const WantedPixels& w
   const auto failure = decode_image_into(image, body, {}, wanted);
   if (!failure) return image;
   if (failure->error == DecodeError::not_an_image)
-    return Failure{FailureKind::not_an_image, failure->detail.starts_with("unknown bytes") ? "" : failure->detail};
+    return Failure{FailureKind::not_an_image, find_other_kind(body).value_or("")};
   return Failure{FailureKind::broken_image, to_string(failure->error)};
 }
 

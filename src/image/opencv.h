@@ -19,9 +19,4 @@ inline cv::Mat as_mat(const Image& image) {
   return as_mat(const_cast<Image&>(image));
 }
 
-// Its pixels hold anything.
-inline Image make_image(int width, int height) {
-  return {width, height, Pixels(std::size_t{3} * width * height)};
-}
-
 }  // namespace millrace

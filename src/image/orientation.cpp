@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "millrace/image/file_kind.h"
 #include "opencv.h"
 
 namespace millrace {
@@ -75,6 +76,20 @@ std::string_view exif_of_webp(std::string_view file) {
   return {};
 }
 
+std::string_view exif_of(std::string_view file) {
+  const auto format = find_image_format(file);
+  if (!format) return {};
+  switch (*format) {
+    case ImageFormat::jpeg:
+      return exif_of_jpeg(file);
+    case ImageFormat::png:
+      return exif_of_png(file);
+    case ImageFormat::webp:
+      return exif_of_webp(file);
+  }
+  return {};
+}
+
 // Looks through the first directory of a TIFF file, which EXIF is: entries of u16 tag, u16 type, u32 count, and four
 // bytes that hold a value of 16 or 32 bits at their beginning. Like Pillow, this takes signed ones and no single byte.
 int orientation_of_tiff(std::string_view tiff) {
@@ -97,10 +112,7 @@ int orientation_of_tiff(std::string_view tiff) {
 }  // namespace
 
 int read_orientation(std::string_view file) {
-  if (file.starts_with("\xFF\xD8")) return orientation_of_tiff(exif_of_jpeg(file));
-  if (file.starts_with("\x89PNG")) return orientation_of_tiff(exif_of_png(file));
-  if (file.starts_with("RIFF")) return orientation_of_tiff(exif_of_webp(file));
-  return upright;
+  return orientation_of_tiff(exif_of(file));
 }
 
 void apply_orientation(Image& image, int orientation) {

@@ -58,11 +58,8 @@ std::vector<float> resize_columns(const std::vector<float>& from, std::size_t wi
 }  // namespace
 
 Image resize_bicubic(const Image& image, int width, int height) {
-  Image result{width, height, {}};
-  result.pixels.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * channels);
-  const auto stride = static_cast<std::size_t>(image.width) * channels;
-  resize({image.pixels.data(), image.pixels.data() + image.pixels.size(), stride, image.width, image.height},
-         {width, height, 0, 0, width, height}, ResizeFilter::bicubic, result.pixels.data());
+  Image result = make_image(width, height);
+  resize(view_of(image), {width, height, 0, 0, width, height}, ResizeFilter::bicubic, result.pixels.data());
   return result;
 }
 

@@ -4,11 +4,10 @@
 #include <vector>
 
 #include "millrace/image/image.h"
+#include "millrace/image/pillow_resize.h"
 
 // Pillow's antialiased resize for 8-bit RGB: the same bytes, but only for the part of the result that is asked for.
 namespace millrace {
-
-enum class ResizeFilter { bilinear, bicubic, lanczos };
 
 // A rectangle of RGB bytes inside an image; `end` is the end of the whole buffer (wide loads may read up to it).
 struct PixelView {
@@ -17,6 +16,11 @@ struct PixelView {
   std::size_t stride;  // bytes from row to row
   int width, height;
 };
+
+inline PixelView view_of(const Image& image) {
+  return {image.pixels.data(), image.pixels.data() + image.pixels.size(), static_cast<std::size_t>(image.width) * 3,
+          image.width, image.height};
+}
 
 // What to make: the source as a whole is resized to (full_width, full_height), of which the window is kept.
 struct ResizeTarget {

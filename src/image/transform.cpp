@@ -8,23 +8,6 @@ namespace millrace {
 
 namespace {
 
-PixelView view(const Image& image) {
-  return {image.pixels.data(), image.pixels.data() + image.pixels.size(), static_cast<std::size_t>(image.width) * 3,
-          image.width, image.height};
-}
-
-ResizeFilter filter_of(TransformConfig::Interpolation interpolation) {
-  switch (interpolation) {
-    case TransformConfig::Interpolation::bilinear:
-      return ResizeFilter::bilinear;
-    case TransformConfig::Interpolation::bicubic:
-      return ResizeFilter::bicubic;
-    case TransformConfig::Interpolation::lanczos:
-      return ResizeFilter::lanczos;
-  }
-  return ResizeFilter::bilinear;
-}
-
 struct Offset {
   int x, y;
 };
@@ -84,20 +67,19 @@ void TransformConfig::describe(config::Section& s) {
 Image transform_image(const Image& image, const TransformConfig& config, const RngKey& key) {
   const int size = config.resolution;
   const Plan plan = plan_transform(image.width, image.height, config, key);
-  PixelView source = view(image);
+  PixelView source = view_of(image);
   source.pixels += plan.source.y * source.stride + plan.source.x * 3;
   source.width = plan.source.width;
   source.height = plan.source.height;
-  Image out{size, size, {}};
-  out.pixels.resize(static_cast<std::size_t>(size) * size * 3);
-  resize(source, plan.target, filter_of(config.interpolation), out.pixels.data());
+  Image out = make_image(size, size);
+  resize(source, plan.target, config.interpolation, out.pixels.data());
   return out;
 }
 
 PixelRange columns_of_transform(int width, int height, const TransformConfig& config, const RngKey& key) {
   const auto [source, target] = plan_transform(width, height, config, key);
   const PixelRange read =
-      inputs_of_resize(source.width, target.full_width, target.left, target.width, filter_of(config.interpolation));
+      inputs_of_resize(source.width, target.full_width, target.left, target.width, config.interpolation);
   return {source.x + read.begin, source.x + read.end};
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -31,6 +32,11 @@ struct Image {
   int width = 0, height = 0;
   Pixels pixels;
 };
+
+// Its pixels hold anything.
+inline Image make_image(int width, int height) {
+  return {width, height, Pixels(std::size_t{3} * width * height)};
+}
 
 // Columns or rows [begin, end) of an image.
 struct PixelRange {

@@ -6,6 +6,9 @@
 // Pillow's antialiased bicubic resize of a whole image, for networks whose numbers were published with it.
 namespace millrace {
 
+// Its filters, all antialiased.
+enum class ResizeFilter { bilinear, bicubic, lanczos };
+
 // In 8 bits: the same bytes as Image.resize((width, height), BICUBIC) of an RGB image.
 Image resize_bicubic(const Image& image, int width, int height);
 

@@ -2,13 +2,14 @@
 #include "millrace/config/config.h"
 #include "millrace/core/philox.h"
 #include "millrace/image/image.h"
+#include "millrace/image/pillow_resize.h"
 
 namespace millrace {
 
 struct TransformConfig {
   enum class Policy { resize_then_crop, crop_then_resize };
   enum class Crop { center, random };
-  enum class Interpolation { bilinear, bicubic, lanczos };
+  using Interpolation = ResizeFilter;
   int resolution = 256;
   Policy policy = Policy::resize_then_crop;
   Crop crop = Crop::center;
