@@ -27,7 +27,7 @@ std::int64_t latent_extent(const char* key, const config::Auto<int>& pixels, std
 }
 
 SamplingPlan plan_sampling(const ImageModel& model, const GenerateConfig& config) {
-  return {.scheduler = config.sampler ? model.scheduler.with_class(*config.sampler) : model.scheduler,
+  return {.scheduler = scheduler_of(model, config),
           .steps = config.steps,
           .guidance_scale = config.guidance_scale,
           .guidance_rescale = config.guidance_rescale};
@@ -93,6 +93,16 @@ std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateCo
   const std::int64_t factor = model.vae->config().factor();
   return {unet.in_channels, latent_extent("height", config.height, factor, unet.sample_size, 0),
           latent_extent("width", config.width, factor, unet.sample_size, 1)};
+}
+
+std::pair<std::int64_t, std::int64_t> picture_size(const ImageModel& model, const GenerateConfig& config) {
+  const auto shape = latent_shape(model, config);
+  const auto factor = model.vae->config().factor();
+  return {shape[1] * factor, shape[2] * factor};
+}
+
+SchedulerConfig scheduler_of(const ImageModel& model, const GenerateConfig& config) {
+  return config.sampler ? model.scheduler.with_class(*config.sampler) : model.scheduler;
 }
 
 void GenerateConfig::describe(config::Section& section) {

@@ -54,17 +54,16 @@ torch::Tensor decode_pixels(AutoencoderKL& vae, const torch::Tensor& latents) {
   return bytes.slice(0, 0, -1).view(levels.sizes()).permute({0, 2, 3, 1}).contiguous();
 }
 
-// In float32 the decoder takes some 0.8 GB of a GPU for each of 512 x 512 pixels.
-constexpr std::int64_t decoded_at_once = 8;
-
 Image to_image(const torch::Tensor& pixels) {  // u8 (H, W, 3)
   const std::uint8_t* first = pixels.data_ptr<std::uint8_t>();
   return {static_cast<int>(pixels.size(1)), static_cast<int>(pixels.size(0)), {first, first + pixels.numel()}};
 }
 
-std::vector<Image> to_images(const torch::Tensor& pixels) {
+// Latents (N, C, h, w), not scaled, so many of them at once.
+std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents, std::int64_t at_once) {
   std::vector<Image> images;
-  for (const auto& one : pixels.unbind()) images.push_back(to_image(one));
+  for (const torch::Tensor& part : latents.split(at_once))
+    for (const torch::Tensor& pixels : decode_pixels(vae, part).unbind()) images.push_back(to_image(pixels));
   return images;
 }
 
@@ -126,20 +125,15 @@ torch::Tensor denoise(UNet2DConditionModel& unet, const SamplingPlan& plan, cons
 }
 
 std::vector<Image> decode_scaled_latents(AutoencoderKL& vae, const torch::Tensor& latents) {
+  constexpr std::int64_t at_once = 8;  // in float32 each of 512 x 512 pixels takes some 0.8 GB of a GPU
   const torch::NoGradGuard no_grad;
   const auto& config = vae->config();
-  const torch::Tensor unscaled = latents / config.scaling_factor + config.shift_factor.value_or(0);
-  std::vector<Image> images;
-  for (const torch::Tensor& part : unscaled.split(decoded_at_once))
-    for (auto& image : to_images(decode_pixels(vae, part))) images.push_back(std::move(image));
-  return images;
+  return decode_latents(vae, latents / config.scaling_factor + config.shift_factor.value_or(0), at_once);
 }
 
 std::vector<Image> decode_unscaled_latents(AutoencoderKL& vae, const torch::Tensor& latents) {
   const torch::NoGradGuard no_grad;
-  std::vector<Image> images;
-  for (const torch::Tensor& latent : latents.split(1)) images.push_back(to_image(decode_pixels(vae, latent)[0]));
-  return images;
+  return decode_latents(vae, latents, 1);
 }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "millrace/config/config.h"
@@ -59,6 +60,12 @@ struct ImageModel {
 // (C, h, w) of one latent of the size that `config` asks for; Error(usage) when the VAE's factor does not divide it,
 // and where the U-Net takes or gives something else than the VAE's latents and the text encoder's embeddings.
 std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config);
+
+// Its picture's height and width in pixels.
+std::pair<std::int64_t, std::int64_t> picture_size(const ImageModel& model, const GenerateConfig& config);
+
+// The model's own, or its like of the class that `config` names.
+SchedulerConfig scheduler_of(const ImageModel& model, const GenerateConfig& config);
 
 // Error(usage) unless they are (images, C, h, w), or none, and the size is one that the model can paint.
 void check_initial_latents(const ImageModel& model, std::size_t images, const GenerateConfig& config,

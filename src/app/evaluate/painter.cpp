@@ -49,9 +49,7 @@ Painter::Painter(const CheckpointReader& checkpoint, const PipelineFolder& pipel
               trained_scheduler(pipeline.scheduler(), trained_config(checkpoint).objective).as_exported()) {}
 
 std::pair<std::int64_t, std::int64_t> Painter::picture_size(const GenerateConfig& config) const {
-  const auto shape = latent_shape(model_, config);
-  const auto factor = model_.vae->config().factor();
-  return {shape[1] * factor, shape[2] * factor};
+  return millrace::picture_size(model_, config);
 }
 
 std::vector<Image> Painter::paint(std::span<const ImageRequest> requests, const GenerateConfig& config) {

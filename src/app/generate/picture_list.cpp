@@ -24,14 +24,12 @@ std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests,
                                          const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
                                          const std::string& model_digest,
                                          const std::optional<torch::Tensor>& initial_latents) {
-  const auto shape = latent_shape(model, config);
-  const auto factor = model.vae->config().factor();
-  const auto scheduler = config.sampler ? model.scheduler.with_class(*config.sampler) : model.scheduler;
+  const auto [height, width] = picture_size(model, config);
   const PngText common = {{"steps", std::to_string(config.steps)},
-                          {"sampler", to_string(scheduler.scheduler_class)},
+                          {"sampler", to_string(scheduler_of(model, config).scheduler_class)},
                           {"guidance_scale", fmt::format("{}", config.guidance_scale)},
                           {"guidance_rescale", fmt::format("{}", config.guidance_rescale)},
-                          {"size", fmt::format("{}x{}", shape[2] * factor, shape[1] * factor)},
+                          {"size", fmt::format("{}x{}", width, height)},
                           {"model", model_digest},
                           {"dtype", dtype_name(dtype)},
                           {program_keyword, "millrace " MILLRACE_VERSION}};
