@@ -66,7 +66,7 @@ std::size_t run_length(std::string_view text, CharacterClass wanted) {
 // Pieces that the splitting rule knows by name: the specials (where they were not split off before) and contractions.
 // open_clip's rule ignores case, to which the long s is an s, though its lower case is itself.
 constexpr std::string_view hf_literals[] = {
-    "<|startoftext|>", "<|endoftext|>", "'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    clip_start_token, clip_end_token, "'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
 constexpr std::string_view open_clip_literals[] = {
     "<start_of_text>", "<end_of_text>", "'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'\u017F", "<\u017Ftart_of_text>"};
 

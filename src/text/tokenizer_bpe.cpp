@@ -6,6 +6,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/text.h"
 #include "millrace/io/json.h"
+#include "unicode.h"
 
 namespace millrace {
 
@@ -13,12 +14,7 @@ namespace {
 
 constexpr const char* end_of_word = "</w>";
 
-std::string utf8(unsigned code_point) {  // below U+0800
-  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
-  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
-}
-
-bool is_printable(unsigned byte) {
+bool is_printable(UChar32 byte) {
   return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
@@ -41,8 +37,9 @@ struct Candidate {
 
 std::array<std::string, 256> byte_symbols() {
   std::array<std::string, 256> symbols;
-  unsigned next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) symbols[byte] = utf8(is_printable(byte) ? byte : next++);
+  UChar32 next = 256;
+  for (UChar32 byte = 0; byte < 256; ++byte)
+    symbols[byte] = to_utf8(icu::UnicodeString(is_printable(byte) ? byte : next++));
   return symbols;
 }
 
@@ -60,7 +57,7 @@ BytePairs BytePairs::load(const std::filesystem::path& vocabulary, const std::fi
 
 BytePairs BytePairs::load(const std::filesystem::path& tokenizer_json) {
   BytePairs pairs;
-  std::string merges = "\n";  // the header line
+  std::string merges;
   try {
     const auto model = read_json(tokenizer_json).at("model");
     if (model.value("type", "BPE") != "BPE") fail(Exit::io, "{}: not a byte-pair encoding", tokenizer_json.string());

@@ -8,6 +8,7 @@
 #include "millrace/core/files.h"
 #include "millrace/io/gunzip.h"
 #include "tokenizer_bpe.h"
+#include "tokenizer_special.h"
 
 namespace millrace {
 
@@ -16,8 +17,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int merge_count = 49152 - 256 - 2;  // the file holds more; CLIP was trained with the first of them
-constexpr const char* start_token = "<|startoftext|>";
-constexpr const char* end_token = "<|endoftext|>";
 
 // "left right" lines behind the header.
 std::vector<std::string> read_merges(const std::filesystem::path& file) {
@@ -48,8 +47,8 @@ std::vector<std::string> list_tokens(const std::vector<std::string>& merges) {
     const std::size_t space = merge.find(' ');
     tokens.push_back(merge.substr(0, space) + merge.substr(space + 1));
   }
-  tokens.emplace_back(start_token);
-  tokens.emplace_back(end_token);
+  tokens.emplace_back(clip_start_token);
+  tokens.emplace_back(clip_end_token);
   return tokens;
 }
 
@@ -72,23 +71,23 @@ Json typed_token(const std::string& text) {
 }
 
 Json special_tokens_map(const std::string& pad_token) {
-  return {{"bos_token", added_token(start_token)},
-          {"eos_token", added_token(end_token)},
+  return {{"bos_token", added_token(clip_start_token)},
+          {"eos_token", added_token(clip_end_token)},
           {"pad_token", pad_token},
-          {"unk_token", added_token(end_token)}};
+          {"unk_token", added_token(clip_end_token)}};
 }
 
 // The hub's file names SD 1's pad token for both: special_tokens_map.json decides.
 Json tokenizer_config() {
   return {{"add_prefix_space", false},
-          {"bos_token", typed_token(start_token)},
+          {"bos_token", typed_token(clip_start_token)},
           {"do_lower_case", true},
-          {"eos_token", typed_token(end_token)},
+          {"eos_token", typed_token(clip_end_token)},
           {"errors", "replace"},
           {"model_max_length", 77},
-          {"pad_token", end_token},
+          {"pad_token", clip_end_token},
           {"tokenizer_class", "CLIPTokenizer"},
-          {"unk_token", typed_token(end_token)}};
+          {"unk_token", typed_token(clip_end_token)}};
 }
 
 }  // namespace

@@ -16,9 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* default_start = "<|startoftext|>";
-constexpr const char* default_end = "<|endoftext|>";
-
 json read_if_there(const fs::path& file) {
   return fs::exists(file) ? read_json_object(file) : json::object();
 }
@@ -164,10 +161,10 @@ SpecialTokens load_special_tokens(const fs::path& folder, const BytePairs& pairs
     put(tokens.all, special);
     return special.id;
   };
-  tokens.start = id_of_role("bos_token", default_start);
-  tokens.end = id_of_role("eos_token", default_end);
-  id_of_role("unk_token", default_end);
-  tokens.pad = id_of_role("pad_token", default_end);
+  tokens.start = id_of_role("bos_token", clip_start_token);
+  tokens.end = id_of_role("eos_token", clip_end_token);
+  id_of_role("unk_token", clip_end_token);
+  tokens.pad = id_of_role("pad_token", clip_end_token);
   return tokens;
 }
 

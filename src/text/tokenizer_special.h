@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -7,6 +8,9 @@
 
 // The special tokens of a tokenizer folder, read as transformers reads them.
 namespace millrace {
+
+// CLIP's own, for roles that no file names a token of.
+inline constexpr const char *clip_start_token = "<|startoftext|>", *clip_end_token = "<|endoftext|>";
 
 // A text that is one token wherever it stands in a caption.
 struct SpecialToken {
