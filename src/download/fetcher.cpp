@@ -125,11 +125,11 @@ class Fetcher::Impl {
       most = host.waiting.size();
     }
     if (2 * waiting <= pending_ || share > small_share) return;
-    const auto others = slow.size() == 1 ? "" : fmt::format(" and {} other slow hosts", slow.size() - 1);
+    const auto who = slow.size() == 1 ? *first : fmt::format("{} and {} other slow hosts", *first, slow.size() - 1);
     log::warning(
-        "{}{} held up all the rest: the {} rows that wait there fail, and those of the next {} minutes; raise "
+        "{} held up all the rest: the {} rows that wait there fail, and those of the next {} minutes; raise "
         "download.per_host if that can be borne, or download.timeout",
-        *first, others, waiting, std::chrono::floor<std::chrono::minutes>(options_.host_shut_for).count());
+        who, waiting, std::chrono::floor<std::chrono::minutes>(options_.host_shut_for).count());
     std::vector<JobPtr> given_up;
     for (Host* const host : slow)
       for (JobPtr& job : std::exchange(host->waiting, {})) given_up.push_back(std::move(job));

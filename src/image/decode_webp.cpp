@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-constexpr std::size_t header_bytes = 12, chunk_header_bytes = 8;
+constexpr std::size_t file_header_bytes = 12, chunk_header_bytes = 8;
 
 std::uint32_t little_endian(std::string_view bytes, int count) {
   std::uint32_t value = 0;
@@ -120,7 +120,7 @@ std::optional<DecodeFailure> decode_webp(std::string_view bytes, const ImageConf
   if (auto size_failure = check_size(features.width, features.height, config)) return size_failure;
   const std::size_t length = little_endian(bytes.substr(4), 4);
   if (length > bytes.size() - chunk_header_bytes) return failure(VP8_STATUS_NOT_ENOUGH_DATA);
-  const std::string_view chunks = bytes.substr(0, chunk_header_bytes + length).substr(header_bytes);
+  const std::string_view chunks = bytes.substr(0, chunk_header_bytes + length).substr(file_header_bytes);
 
   set_size(image, features.width, features.height);
   Frame frame{};
