@@ -206,6 +206,12 @@ TEST(Files, LeaveTheMemoryWhenTheirPagesAreDropped) {
   EXPECT_LT(cached_share(dir / "a"), 0.5);
 }
 
+TEST(Files, ASlashAtTheEndIsNoPartOfAName) {
+  EXPECT_EQ(without_last_slash("runs/first/").filename(), "first");
+  EXPECT_EQ(without_last_slash("runs/first"), "runs/first");
+  EXPECT_EQ(without_last_slash("/"), "/");
+}
+
 TEST(Files, DirectoriesAreMadeWithThoseAboveThem) {
   const TempDir dir;
   for (int twice = 0; twice < 2; ++twice) make_directories(dir / "a/b");
