@@ -6,9 +6,6 @@ namespace millrace::kernels {
 void square_sum_cpu(const SquareSum& arguments) {
   run_square_sum(arguments, CpuLauncher{});
 }
-void prepare_adamw_cpu(const PrepareAdamw& arguments) {
-  run_prepare_adamw(arguments, CpuLauncher{});
-}
 void adamw_cpu(const Adamw& arguments) {
   run_adamw(arguments, CpuLauncher{});
 }

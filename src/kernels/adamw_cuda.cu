@@ -6,9 +6,6 @@ namespace millrace::kernels {
 void square_sum_cuda(const SquareSum& arguments, void* stream) {
   run_square_sum(arguments, CudaLauncher{stream});
 }
-void prepare_adamw_cuda(const PrepareAdamw& arguments, void* stream) {
-  run_prepare_adamw(arguments, CudaLauncher{stream});
-}
 void adamw_cuda(const Adamw& arguments, void* stream) {
   run_adamw(arguments, CudaLauncher{stream});
 }

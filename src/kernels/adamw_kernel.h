@@ -1,9 +1,9 @@
 #pragma once
 #include <algorithm>
 
+#include "adamw.h"
 #include "flat.h"
 #include "frame.h"
-#include "millrace/kernels/adamw.h"
 
 namespace millrace::kernels {
 
@@ -75,48 +75,6 @@ void run_square_sum(const SquareSum& a, const Launcher& launch) {
   launch(SumOfPartials{a.partials, static_cast<int>(blocks), a.sum}, {1});
 }
 
-struct PrepareAdamwKernel {
-  static constexpr int threads = warp_size;
-  using Shared = NoShared;
-  PrepareAdamw arguments;
-
-  template <class Block>
-  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
-    block.phase([&](int thread) {
-      if (thread == 0) prepare(*arguments.settings, *arguments.state);
-    });
-  }
-
-  MILLRACE_HOST_DEVICE void prepare(const AdamwSettings& settings, AdamwState& state) const {
-    double square_sum = 0;
-    for (int i = 0; i < arguments.sums; ++i) square_sum += arguments.square_sum[i];
-    state.norm = sqrt(square_sum) * fabs(settings.gradient_factor);
-    const double loss = arguments.loss != nullptr ? *arguments.loss : 0;
-    // x - x is 0 for finite numbers and NaN for others.
-    state.skip = !(state.norm - state.norm == 0 && loss - loss == 0);
-    if (state.skip) return;
-    ++state.step;
-    const double clip = settings.max_norm > 0 ? fmin(1.0, settings.max_norm / (state.norm + 1e-6)) : 1.0;
-    const auto step = static_cast<double>(state.step);
-    const double bias_correction1 = 1 - pow(settings.beta1, step), bias_correction2 = 1 - pow(settings.beta2, step);
-    state.gradient_factor = static_cast<float>(settings.gradient_factor * clip);
-    state.decay = static_cast<float>(1 - settings.lr * settings.weight_decay);
-    state.beta1 = static_cast<float>(settings.beta1);
-    state.beta2 = static_cast<float>(settings.beta2);
-    state.one_minus_beta1 = static_cast<float>(1 - settings.beta1);  // in float32 0.999 would leave 1.3e-5 too little
-    state.one_minus_beta2 = static_cast<float>(1 - settings.beta2);
-    state.step_size = static_cast<float>(settings.lr / bias_correction1);
-    state.inverse_root = static_cast<float>(1 / sqrt(bias_correction2));
-    state.eps = static_cast<float>(settings.eps);
-    state.ema_weight = static_cast<float>(1 - settings.ema_decay);
-  }
-};
-
-template <class Launcher>
-void run_prepare_adamw(const PrepareAdamw& a, const Launcher& launch) {
-  launch(PrepareAdamwKernel{a}, {1});
-}
-
 template <class T, bool aligned>
 struct AdamwKernel {
   static constexpr int threads = flat::threads;
@@ -126,19 +84,18 @@ struct AdamwKernel {
   template <class Block>
   MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
     block.phase([&](int thread) {
-      const AdamwState state = *arguments.state;
-      if (state.skip) return;
       const std::int64_t packs = aligned ? arguments.n / flat::width : 0;
       const std::int64_t stride = static_cast<std::int64_t>(block.grid.x) * threads;
       const std::int64_t first = block.x * std::int64_t{threads} + thread;
-      for (std::int64_t pack = first; pack < packs; pack += stride) update<flat::width>(pack * flat::width, state);
-      for (std::int64_t at = packs * flat::width + first; at < arguments.n; at += stride) update<1>(at, state);
+      for (std::int64_t pack = first; pack < packs; pack += stride) update<flat::width>(pack * flat::width);
+      for (std::int64_t at = packs * flat::width + first; at < arguments.n; at += stride) update<1>(at);
     });
   }
 
   // Of the elements from `at`.
   template <int width>
-  MILLRACE_HOST_DEVICE void update(std::int64_t at, const AdamwState& s) const {
+  MILLRACE_HOST_DEVICE void update(std::int64_t at) const {
+    const AdamwStep& s = arguments.step;
     float gradient[width], weights[width], exp_avg[width], exp_avg_sq[width], ema[width] = {};
     load(static_cast<const T*>(arguments.gradient.data) + at, gradient);
     load(arguments.weights + at, weights);

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 // One number per channel, added to rows of channels (pixels or tokens), and its gradient.
 namespace millrace::kernels {

@@ -4,8 +4,8 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "element.h"
 #include "frame.h"
-#include "millrace/kernels/element.h"
 
 // Before a loop over rows: a GPU thread waits for the loads of several rows together.
 #if defined(__CUDA_ARCH__)

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 // How vectors of n elements are dealt to the threads of a grid.
 namespace millrace::kernels::flat {

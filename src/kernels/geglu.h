@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 // y = value * gelu(gate) with [value | gate] = x + bias, gelu by erf, to 1e-7 (Shazeer, "GLU variants improve
 // transformer"). Backward needs x alone.

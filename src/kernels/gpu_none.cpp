@@ -1,12 +1,12 @@
 #include <stdexcept>
 
+#include "adamw.h"
 #include "bias.h"
 #include "geglu.h"
 #include "gpu.h"
 #include "gradient.h"
 #include "group_norm_silu.h"
 #include "layer_norm.h"
-#include "millrace/kernels/adamw.h"
 #include "normals.h"
 
 namespace millrace::kernels {
@@ -26,9 +26,6 @@ void check_launches() {
   refuse();
 }
 void square_sum_cuda(const SquareSum&, void*) {
-  refuse();
-}
-void prepare_adamw_cuda(const PrepareAdamw&, void*) {
   refuse();
 }
 void adamw_cuda(const Adamw&, void*) {

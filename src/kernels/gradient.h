@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 // A parameter's gradient goes into the float32 sum over micro-batches, flat.
 namespace millrace::kernels {

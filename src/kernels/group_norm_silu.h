@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 // y = silu(group_norm(x + time + x_bias) gamma + beta) of channels-last images in float32 arithmetic (Wu and He, "Group
 // normalization"); time, of (B, C), and x_bias, of (C), are added to all pixels; they and SiLU are optional. With

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 // y = layernorm(s) gamma + beta with s = x + residual, which is an output too, or s = x (Ba et al., "Layer
 // normalization"). Statistics in float32, of s as it is stored.

@@ -1,6 +1,6 @@
-#include <cstring>
+#include <cmath>
 
-#include "millrace/kernels/adamw.h"
+#include "adamw.h"
 #include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "tensor_arguments.h"
@@ -8,20 +8,6 @@
 namespace millrace::kernels {
 
 namespace {
-
-template <class Struct>
-Tensor to_bytes(const Struct& value, torch::Device device) {
-  const auto bytes = at::empty({sizeof(Struct)}, torch::dtype(torch::kByte).pinned_memory(device.is_cuda()));
-  std::memcpy(bytes.mutable_data_ptr(), &value, sizeof(Struct));
-  return bytes.to(device, /*non_blocking=*/true);
-}
-
-template <class Struct>
-void check_bytes(const Tensor& tensor, const char* name, const Tensor& x) {
-  TORCH_CHECK(tensor.dtype() == torch::kByte, name, " is not a tensor of bytes");
-  check_shape(tensor, name, {static_cast<std::int64_t>(sizeof(Struct))});
-  check_device(tensor, name, x);
-}
 
 Values gradient_of(const Tensor& gradient) {
   TORCH_CHECK(gradient.dim() == 1, "gradient has shape ", gradient.sizes(), ", not (n)");
@@ -47,22 +33,20 @@ Target published_of(const Tensor& tensor, const Tensor& gradient) {
 
 }  // namespace
 
-Tensor make_adamw_settings(const AdamwSettings& settings, torch::Device device) {
-  return to_bytes(settings, device);
-}
-
-Tensor make_adamw_state(std::int64_t step, torch::Device device) {
-  AdamwState state{};
-  state.step = step;
-  return to_bytes(state, device);
-}
-
-AdamwState read_adamw_state(const Tensor& state) {
-  check_bytes<AdamwState>(state, "state", state);
-  const auto host = state.cpu();
-  AdamwState value;
-  std::memcpy(static_cast<void*>(&value), host.const_data_ptr(), sizeof value);
-  return value;
+AdamwStep make_adamw_step(const AdamwSettings& settings) {
+  const auto step = static_cast<double>(settings.step);
+  const double bias_correction1 = 1 - std::pow(settings.beta1, step);
+  const double bias_correction2 = 1 - std::pow(settings.beta2, step);
+  return {.gradient_factor = static_cast<float>(settings.gradient_factor),
+          .decay = static_cast<float>(1 - settings.lr * settings.weight_decay),
+          .beta1 = static_cast<float>(settings.beta1),
+          .beta2 = static_cast<float>(settings.beta2),
+          .one_minus_beta1 = static_cast<float>(1 - settings.beta1),  // in float32 0.999 would leave 1.3e-5 too little
+          .one_minus_beta2 = static_cast<float>(1 - settings.beta2),
+          .step_size = static_cast<float>(settings.lr / bias_correction1),
+          .inverse_root = static_cast<float>(1 / std::sqrt(bias_correction2)),
+          .eps = static_cast<float>(settings.eps),
+          .ema_weight = static_cast<float>(1 - settings.ema_decay)};
 }
 
 void square_sum(const Tensor& gradient, const Tensor& sum) {
@@ -77,27 +61,9 @@ void square_sum(const Tensor& gradient, const Tensor& sum) {
        .sum = sum.mutable_data_ptr<double>()});
 }
 
-void prepare_adamw(const Tensor& settings, const Tensor& square_sums, const Tensor& loss, const Tensor& state) {
-  const OpScope scope("millrace::prepare_adamw");
-  check_bytes<AdamwSettings>(settings, "settings", state);
-  check_bytes<AdamwState>(state, "state", state);
-  check_numbers(square_sums, "square_sums", torch::kFloat64, state);
-  if (loss.defined()) {
-    check_numbers(loss, "loss", torch::kFloat32, state);
-    TORCH_CHECK(loss.numel() == 1, "loss has ", loss.numel(), " elements, not one");
-  }
-  run(state, prepare_adamw_cpu, prepare_adamw_cuda,
-      {.settings = static_cast<const AdamwSettings*>(settings.const_data_ptr()),
-       .loss = loss.defined() ? loss.const_data_ptr<float>() : nullptr,
-       .square_sum = square_sums.const_data_ptr<double>(),
-       .sums = static_cast<int>(square_sums.numel()),
-       .state = static_cast<AdamwState*>(state.mutable_data_ptr())});
-}
-
-void adamw_step(const AdamwShard& shard, const Tensor& state) {
+void adamw_step(const AdamwShard& shard, const AdamwSettings& settings) {
   const OpScope scope("millrace::adamw_step");
   const auto& gradient = shard.gradient;
-  check_bytes<AdamwState>(state, "state", gradient);
   run(gradient, adamw_cpu, adamw_cuda,
       {.gradient = gradient_of(gradient),
        .n = gradient.numel(),
@@ -106,7 +72,7 @@ void adamw_step(const AdamwShard& shard, const Tensor& state) {
        .exp_avg_sq = master_of(shard.exp_avg_sq, "exp_avg_sq", gradient),
        .ema = shard.ema.defined() ? master_of(shard.ema, "ema", gradient) : nullptr,
        .published = published_of(shard.published, gradient),
-       .state = static_cast<const AdamwState*>(state.const_data_ptr())});
+       .step = make_adamw_step(settings)});
 }
 
 }  // namespace millrace::kernels

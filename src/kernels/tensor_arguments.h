@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "element.h"
 #include "gpu.h"
-#include "millrace/kernels/element.h"
 
 // From tensors to the arguments of kernels. What does not fit is a c10::Error that names the tensor.
 namespace millrace::kernels {

@@ -46,18 +46,14 @@ void ShardedAdamW::step(double lr, double gradient_scale) {
 // Weights, moments, EMA and the model's own copy in one pass.
 void ShardedAdamW::update_fused(double lr, double gradient_scale) {
   const kernels::OpScope scope("millrace::adamw_update");
-  const auto device = state_.at("weights")[0].device();
-  const auto settings = kernels::make_adamw_settings({.lr = lr,
-                                                      .beta1 = config_.betas.at(0),
-                                                      .beta2 = config_.betas.at(1),
-                                                      .eps = config_.eps,
-                                                      .weight_decay = config_.weight_decay,
-                                                      .ema_decay = has_ema() ? ema_decay(ema_, ema_updates_) : 0,
-                                                      .gradient_factor = gradient_scale},
-                                                     device);
-  const auto state = kernels::make_adamw_state(updates_ - 1, device);
-  const auto judged_before = torch::zeros({1}, torch::dtype(torch::kFloat64).device(device));
-  kernels::prepare_adamw(settings, judged_before, /*loss=*/{}, state);
+  const kernels::AdamwSettings settings{.lr = lr,
+                                        .beta1 = config_.betas[0],
+                                        .beta2 = config_.betas[1],
+                                        .eps = config_.eps,
+                                        .weight_decay = config_.weight_decay,
+                                        .ema_decay = has_ema() ? ema_decay(ema_, ema_updates_) : 0,
+                                        .gradient_factor = gradient_scale,
+                                        .step = updates_};
   for (int b = 0; b < model_.buckets(); ++b)
     kernels::adamw_step({.gradient = model_.gradient_shard(b),
                          .weights = state_.at("weights")[b],
@@ -65,7 +61,7 @@ void ShardedAdamW::update_fused(double lr, double gradient_scale) {
                          .exp_avg_sq = state_.at("exp_avg_sq")[b],
                          .ema = has_ema() ? state_.at("ema")[b] : torch::Tensor(),
                          .published = has_separate_masters() ? model_.parameter_shard(b) : torch::Tensor()},
-                        state);
+                        settings);
 }
 
 void ShardedAdamW::update(double lr, double gradient_scale) {
@@ -79,7 +75,7 @@ void ShardedAdamW::update(double lr, double gradient_scale) {
   const double divisor = std::min(1 / gradient_scale, double{std::numeric_limits<float>::max()});
   const auto scale = divisor == 1.0 ? std::optional<torch::Tensor>() : scalar(divisor);
   at::_fused_adamw_(state_.at("weights"), gradients, state_.at("exp_avg"), state_.at("exp_avg_sq"),
-                    /*max_exp_avg_sqs=*/{}, count, lr, config_.betas.at(0), config_.betas.at(1), config_.weight_decay,
+                    /*max_exp_avg_sqs=*/{}, count, lr, config_.betas[0], config_.betas[1], config_.weight_decay,
                     config_.eps,
                     /*amsgrad=*/false, /*maximize=*/false, scale);
 }

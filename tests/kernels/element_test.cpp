@@ -1,4 +1,4 @@
-#include "millrace/kernels/element.h"
+#include "element.h"
 
 #include "testing.h"
 

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "millrace/kernels/adamw.h"
-
 // The kernels on tensors, with gradients. Tensors on a GPU go to the CUDA kernels and LibTorch's current stream,
 // tensors of the host to their twins, which are there for tests. Types are float32, bfloat16 and float16; parameters
 // need not have the type of x. A tensor that may be left out is undefined then. What does not fit is an error
@@ -51,24 +49,23 @@ void sum_gradient(const torch::Tensor& sum, const torch::Tensor& gradient, bool 
 // of each sample. Row i is fill_normal of its key and purpose, the same bits on every device.
 torch::Tensor unit_normals(const torch::Tensor& words, at::IntArrayRef sizes);
 
-// A step of AdamW: square_sum of each shard's gradient (and their sums over ranks), prepare_adamw, adamw_step of each
-// shard. Settings and state are structs of adamw.h in tensors of bytes. None of these waits for a GPU.
-torch::Tensor make_adamw_settings(const AdamwSettings& settings, torch::Device device);
-torch::Tensor make_adamw_state(std::int64_t step, torch::Device device);
-AdamwState read_adamw_state(const torch::Tensor& state);  // waits
-
 // sum, float64 of one element, = sum of the squares of a flat gradient, float32 or bfloat16.
 void square_sum(const torch::Tensor& gradient, const torch::Tensor& sum);
-// square_sums float64 (n), loss float32 of one element or undefined.
-void prepare_adamw(const torch::Tensor& settings, const torch::Tensor& square_sums, const torch::Tensor& loss,
-                   const torch::Tensor& state);
 
+// Of an update by AdamW.
+struct AdamwSettings {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+  double ema_decay = 0;
+  double gradient_factor = 1;  // gradients are multiplied by this first
+  std::int64_t step = 1;       // counted from 1
+};
 struct AdamwShard {                            // flat, of one length
   torch::Tensor gradient;                      // float32 or bfloat16
   torch::Tensor weights, exp_avg, exp_avg_sq;  // float32
   torch::Tensor ema;                           // float32 or undefined
   torch::Tensor published;                     // any of the three types, or undefined
 };
-void adamw_step(const AdamwShard& shard, const torch::Tensor& state);
+// Weights, moments, EMA and `published` in one pass.
+void adamw_step(const AdamwShard& shard, const AdamwSettings& settings);
 
 }  // namespace millrace::kernels

@@ -64,7 +64,6 @@ struct ClassTable {
       {"aten::linalg_vector_norm", optimizer},
       {"millrace::gradient_square_sum", optimizer},
       {"millrace::square_sum", optimizer},
-      {"millrace::prepare_adamw", optimizer},
       {"millrace::adamw*", optimizer},
       {"millrace::ema_update", optimizer},
 
