@@ -32,8 +32,6 @@ void check_folder(const char* key, const std::string& path, config::Report& repo
 }
 
 void check_optim(const OptimConfig& optim, const Duration& duration, config::Report& report) {
-  if (optim.betas.size() != 2)
-    report.problem("optim.betas", fmt::format("needs two numbers, has {}", optim.betas.size()));
   if (optim.warmup.unit == Duration::Unit::seconds) report.problem("optim.warmup", "must be in steps or samples");
   if (optim.schedule != Schedule::constant && duration.unit == Duration::Unit::seconds)
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples", {"duration"});

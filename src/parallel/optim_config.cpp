@@ -9,11 +9,10 @@
 namespace millrace {
 namespace {
 
-double in_steps(const Duration& duration, std::int64_t global_batch, const char* key) {
-  if (const auto steps = to_steps(duration, global_batch)) return *steps;
-  throw Error(Exit::usage,
-              fmt::format("{}: {} is a time, but the learning rate needs a number of steps", key, to_string(duration)),
-              "give it in steps or samples, or use optim.schedule: constant");
+double in_steps(const Duration& duration, std::int64_t global_batch) {
+  const auto steps = to_steps(duration, global_batch);
+  ensure(steps.has_value(), "a learning rate by the time");
+  return *steps;
 }
 
 // sin(x pi / 2) for 0 <= x <= 1: angle (1 - angle^2 / (2 3) (1 - angle^2 / (4 5) (1 - ...))). Plain arithmetic gives
@@ -37,8 +36,7 @@ double share_of_rate(Schedule schedule, double progress) {
       return sine * sine;
     }
   }
-  ensure(false, "every schedule has a rate");
-  return 0;
+  throw bug("every schedule has a rate");
 }
 
 }  // namespace
@@ -52,8 +50,7 @@ const char* to_string(Schedule schedule) {
     case Schedule::cosine:
       return "cosine";
   }
-  ensure(false, "every schedule has a name");
-  return "";
+  throw bug("every schedule has a name");
 }
 
 void OptimConfig::describe(config::Section& section) {
@@ -80,16 +77,14 @@ void EmaConfig::describe(config::Section& section) {
 }
 
 LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch) {
-  if (config.betas.size() != 2) fail(Exit::usage, "optim.betas: needs two numbers, has {}", config.betas.size());
   const auto in_samples = [](const Duration& length) { return length.unit == Duration::Unit::samples; };
   LrSchedule schedule{.schedule = config.schedule,
                       .lr = config.lr,
                       .global_batch = global_batch,
                       .warmup_in_samples = in_samples(config.warmup),
                       .total_in_samples = in_samples(duration)};
-  schedule.warmup_steps = in_steps(config.warmup, global_batch, "optim.warmup");
-  if (config.schedule != Schedule::constant)
-    schedule.total_steps = std::ceil(in_steps(duration, global_batch, "duration"));
+  schedule.warmup_steps = in_steps(config.warmup, global_batch);
+  if (config.schedule != Schedule::constant) schedule.total_steps = std::ceil(in_steps(duration, global_batch));
   return schedule;
 }
 

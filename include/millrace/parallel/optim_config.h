@@ -1,7 +1,7 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "millrace/config/config.h"
 #include "millrace/core/units.h"
@@ -14,7 +14,7 @@ const char* to_string(Schedule schedule);
 // Section `optim` of the configuration.
 struct OptimConfig {
   double lr = 1e-4;
-  std::vector<double> betas = {0.9, 0.999};
+  std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
   std::optional<double> clip = 1.0;
@@ -44,7 +44,7 @@ struct LrSchedule {
   bool warmup_in_samples = false, total_in_samples = false;
 };
 
-// Error(usage) when a schedule that needs the number of steps is given a duration in time.
+// A duration that it needs in steps must not be a time: Error(bug), since the check of the settings comes before.
 LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch);
 
 // Of step n = 1, 2, ..., the last of whose samples is the run's `samples`-th.
