@@ -19,7 +19,7 @@ struct GroupNormShape {
 std::int64_t group_norm_silu_workspace(const GroupNormShape& shape);
 
 // What is added to x.
-struct Shift {
+struct Addend {
   Values time, x_bias;  // (B, C), (C); null: none
 
   // Of an element of (B, C).
@@ -34,7 +34,7 @@ struct GroupNormSilu {
   bool with_silu;
   float eps;
   const void* x;  // (B, pixels, C)
-  Shift shift;
+  Addend addend;
   Values gamma, beta;  // (C)
   void* y;             // as x
   float *mean, *rstd;  // (B, groups), of what is normalized, for backward
@@ -49,7 +49,7 @@ struct GroupNormSiluBackward {
   bool with_silu;
   const void *x, *y_grad;      // (B, pixels, C)
   const void* x_grad_of_rest;  // (B, pixels, C), of what else x was used for; null: nothing
-  Shift shift;
+  Addend addend;
   Values gamma, beta;
   const float *mean, *rstd;
   void* x_grad;                                          // (B, pixels, C), the sum of both

@@ -108,7 +108,7 @@ MILLRACE_HOST_DEVICE inline void write_normalization(const Normalization& to, st
   to.beta[at] = beta;
 }
 
-// Mean and rstd of a group from the moments of its channels in the splits, each (b, c) moved by its shift. Grid
+// Mean and rstd of a group from the moments of its channels in the splits, each (b, c) moved by its addend. Grid
 // (groups, B).
 struct StatisticsKernel {
   static constexpr int threads = 128;
@@ -155,7 +155,7 @@ struct StatisticsKernel {
     block.phase([&](int thread) {
       for (int i = thread; i < per_group; i += threads) {
         const int channel = group * per_group + i;
-        write_normalization(normalization, first + i, shared.mean, shared.rstd, arguments.shift.of(first + i, channel),
+        write_normalization(normalization, first + i, shared.mean, shared.rstd, arguments.addend.of(first + i, channel),
                             arguments.gamma[channel], arguments.beta[channel]);
       }
     });
@@ -168,7 +168,7 @@ struct StatisticsKernel {
   }
   MILLRACE_HOST_DEVICE float moved_mean(unsigned image, unsigned split, std::int64_t element) const {
     const int channel = static_cast<int>(element - std::int64_t{image} * columns.channels);
-    return partials.of[0][at(image, split, element)] + arguments.shift.of(element, channel);
+    return partials.of[0][at(image, split, element)] + arguments.addend.of(element, channel);
   }
   template <class Use>
   MILLRACE_HOST_DEVICE void each_partial(int thread, int per_group, const Use& use) const {
@@ -246,7 +246,7 @@ struct RestoreNormalizationKernel {
       const std::int64_t at = std::int64_t{block.y} * shape.channels + channel;
       const std::int64_t group = std::int64_t{block.y} * shape.groups + channel / (shape.channels / shape.groups);
       write_normalization(normalization, at, arguments.mean[group], arguments.rstd[group],
-                          arguments.shift.of(at, channel), arguments.gamma[channel], arguments.beta[channel]);
+                          arguments.addend.of(at, channel), arguments.gamma[channel], arguments.beta[channel]);
     });
   }
 };

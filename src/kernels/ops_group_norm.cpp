@@ -25,7 +25,7 @@ GroupNormShape group_norm_shape(const Tensor& x, std::int64_t groups) {
   return {x.size(0), x.size(2) * x.size(3), static_cast<int>(x.size(1)), static_cast<int>(groups)};
 }
 
-Shift shift_of(const Tensor& time, const Tensor& x_bias, const GroupNormShape& shape, const Tensor& x) {
+Addend addend_of(const Tensor& time, const Tensor& x_bias, const GroupNormShape& shape, const Tensor& x) {
   return {values_of(time, "time", {shape.batch, shape.channels}, x), parameter_of(x_bias, "x_bias", shape.channels, x)};
 }
 
@@ -47,7 +47,7 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
          .with_silu = with_silu,
          .eps = static_cast<float>(eps),
          .x = x.const_data_ptr(),
-         .shift = shift_of(time, x_bias, shape, x),
+         .addend = addend_of(time, x_bias, shape, x),
          .gamma = parameter_of(weight, "weight", shape.channels, x),
          .beta = parameter_of(bias, "bias", shape.channels, x),
          .y = y.mutable_data_ptr(),
@@ -81,7 +81,7 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
          .x = x.const_data_ptr(),
          .y_grad = y_grad.const_data_ptr(),
          .x_grad_of_rest = rest.defined() ? rest.const_data_ptr() : nullptr,
-         .shift = shift_of(time, x_bias, shape, x),
+         .addend = addend_of(time, x_bias, shape, x),
          .gamma = parameter_of(weight, "weight", shape.channels, x),
          .beta = parameter_of(bias, "bias", shape.channels, x),
          .mean = saved[5].const_data_ptr<float>(),

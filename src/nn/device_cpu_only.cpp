@@ -5,6 +5,10 @@
 
 namespace millrace {
 
+[[noreturn]] static void refuse() {
+  throw bug("no GPU in this build");
+}
+
 int gpu_count() {
   return 0;
 }
@@ -15,15 +19,13 @@ std::string cuda_versions() {
   return "not in this build";
 }
 void* compute_stream(int) {
-  ensure(false, "no GPU in this build");
-  return nullptr;
+  refuse();
 }
 void release_freed_pinned_memory() {
-  ensure(false, "no GPU in this build");
+  refuse();
 }
 GpuIdentity gpu_identity(torch::Device) {
-  ensure(false, "no GPU in this build");
-  return {};
+  refuse();
 }
 
 namespace gpu {
@@ -35,28 +37,25 @@ bool has_fault() {
   return false;
 }
 void use(int) {
-  ensure(false, "no GPU in this build");
+  refuse();
 }
 void use_own_stream(int) {
-  ensure(false, "no GPU in this build");
+  refuse();
 }
 void finish_own_stream(int) {
-  ensure(false, "no GPU in this build");
+  refuse();
 }
 void synchronize(int) {
-  ensure(false, "no GPU in this build");
+  refuse();
 }
 std::uint64_t peak_memory_bytes(int) {
-  ensure(false, "no GPU in this build");
-  return 0;
+  refuse();
 }
 std::string name(int) {
-  ensure(false, "no GPU in this build");
-  return {};
+  refuse();
 }
 std::string uuid(int) {
-  ensure(false, "no GPU in this build");
-  return {};
+  refuse();
 }
 
 }  // namespace gpu

@@ -116,31 +116,28 @@ std::pair<torch::Tensor, torch::Tensor> GroupNormImpl::activated_beside(Activati
   return {both.first, activate(activation, both.second)};
 }
 
-torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift,
+torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tensor& x, const torch::Tensor& time,
                                        const torch::Tensor& x_bias) {
   if (activation == Activation::silu)
-    if (auto both = try_fused(x, shift, x_bias, /*with_silu=*/true)) return both->second;
+    if (auto both = try_fused(x, time, x_bias, /*with_silu=*/true)) return both->second;
   auto moved = x;
   if (x_bias.defined()) moved = moved + x_bias.view({x_bias.size(0), 1, 1});
-  if (shift.defined()) moved = moved + shift.unsqueeze(-1).unsqueeze(-1);
+  if (time.defined()) moved = moved + time.unsqueeze(-1).unsqueeze(-1);
   return activate(activation, forward(moved));
 }
 
 // By a kernel whose backward reads both parameters; nothing where none is made for x.
-std::optional<GroupNormImpl::InAndOut> GroupNormImpl::try_fused(const torch::Tensor& x, const torch::Tensor& shift,
+std::optional<GroupNormImpl::InAndOut> GroupNormImpl::try_fused(const torch::Tensor& x, const torch::Tensor& time,
                                                                 const torch::Tensor& x_bias, bool with_silu) {
   if (fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
     note_norm(x.device(), /*is_by_own_kernel=*/true);
-    InAndOut both;
-    both.second = with_parameters({weight, bias}, [&] {
-      both = kernels::group_norm_silu_beside(x, shift, x_bias, weight, bias, groups_, eps_, with_silu);
-      return both.second;
+    return with_parameters({weight, bias}, [&] {
+      return kernels::group_norm_silu_beside(x, time, x_bias, weight, bias, groups_, eps_, with_silu);
     });
-    return both;
   }
   if (cpu_kernels_are_on() && !x_bias.defined() && suits_group_norm_kernel(x))
     return InAndOut{x, with_parameters({weight, bias}, [&] {
-                      return group_norm_of_pixels(x, shift, weight, bias, groups_, eps_, with_silu);
+                      return group_norm_of_pixels(x, time, weight, bias, groups_, eps_, with_silu);
                     })};
   return std::nullopt;
 }
@@ -150,33 +147,27 @@ LayerNormImpl::LayerNormImpl(std::int64_t channels, double eps) : eps_(eps) {
   bias = register_parameter("bias", torch::empty({channels}));
 }
 
+static bool fused_layer_norm_takes(const torch::Tensor& x) {
+  return fused_kernels_on(x.device()) && x.is_contiguous();
+}
+
 std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::beside(const torch::Tensor& x) {
-  const bool is_own = fused_kernels_on(x.device()) && x.is_contiguous();
-  note_norm(x.device(), is_own);
-  torch::Tensor in = x;
-  const auto normed = with_parameters({weight}, [&] {
-    if (!is_own) return at::layer_norm(x, weight.sizes(), weight, bias, eps_);
-    auto both = kernels::layer_norm_beside(x, weight, bias, eps_);
-    in = both.first;
-    return both.second;
+  note_norm(x.device(), fused_layer_norm_takes(x));
+  return beside_uncounted(x);
+}
+
+std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::beside_uncounted(const torch::Tensor& x) {
+  return with_parameters({weight}, [&] {
+    if (fused_layer_norm_takes(x)) return kernels::layer_norm_beside(x, weight, bias, eps_);
+    return std::pair(x, at::layer_norm(x, weight.sizes(), weight, bias, eps_));
   });
-  return {in, normed};
 }
 
 std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::add_norm(const torch::Tensor& x, const torch::Tensor& residual) {
-  if (!fused_kernels_on(x.device()) || !x.is_contiguous() || !residual.is_contiguous()) {
-    note_norm(x.device(), /*is_by_own_kernel=*/false);  // the sum is not in it, whoever computes the norm
-    const auto sum = x + residual;
-    return {sum, forward(sum)};
-  }
-  note_norm(x.device(), /*is_by_own_kernel=*/true);
-  torch::Tensor sum;
-  const auto normed = with_parameters({weight}, [&] {
-    auto outputs = kernels::add_layer_norm(x, residual, weight, bias, eps_);
-    sum = outputs.first;
-    return outputs.second;
-  });
-  return {sum, normed};
+  const bool is_own = fused_layer_norm_takes(x) && residual.is_contiguous();
+  note_norm(x.device(), is_own);  // LibTorch's where the sum is not in it, whoever computes the norm
+  if (!is_own) return beside_uncounted(x + residual);
+  return with_parameters({weight}, [&] { return kernels::add_layer_norm(x, residual, weight, bias, eps_); });
 }
 
 EmbeddingImpl::EmbeddingImpl(std::int64_t rows, std::int64_t channels) {
@@ -185,7 +176,7 @@ EmbeddingImpl::EmbeddingImpl(std::int64_t rows, std::int64_t channels) {
 
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype, std::optional<bool> channels_last) {
   module.to(device, dtype);
-  if (!channels_last.value_or(has_own_kernels(device, dtype))) return;
+  if (!channels_last.value_or(prefers_channels_last(device, dtype))) return;
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() == 4) parameter.set_data(parameter.data().contiguous(at::MemoryFormat::ChannelsLast));
   }

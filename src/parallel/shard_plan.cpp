@@ -69,7 +69,7 @@ ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::strin
       return {.strategy = config.strategy, .shards = shards, .replicas = trainers / shards};
     }
   }
-  throw Error(Exit::bug, "unknown strategy");
+  throw bug("every strategy has a plan");
 }
 
 std::optional<std::string> complaint_about_nodes(const ShardPlan& plan, const std::vector<std::string>& hosts) {
@@ -104,7 +104,7 @@ std::string to_string(Strategy strategy) {
     case Strategy::hybrid:
       return "hybrid";
   }
-  throw Error(Exit::bug, "unknown strategy");
+  throw bug("every strategy has a name");
 }
 
 }  // namespace millrace

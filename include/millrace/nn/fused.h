@@ -18,13 +18,14 @@ bool cpu_kernels_are_on();
 // The ones or the others.
 bool own_kernels_are_on();
 
-// Whether our own group norm and GEGLU are made for so many channels of the output there, and not only LibTorch's.
+// Whether our own group norm and GEGLU, where they are on, take outputs of so many channels: those of src/kernels take
+// all, those of nn/cpu multiples of 8.
 inline bool own_kernels_take(torch::DeviceType device, std::int64_t channels) {
   return device != torch::kCPU || channels % 8 == 0;
 }
 
-// Norms and GEGLUs that this process has computed so far where its own kernels are on, as "132 by our kernels, 0 by
-// LibTorch's". Empty: there were none. LibTorch's are those whose input does not lie as our kernels want it: slower,
+// Norms and GEGLUs that this process has computed so far where those of src/kernels are on, as "132 by our kernels, 0
+// by LibTorch's". Empty: there were none. LibTorch's are those whose input does not lie as our kernels want it: slower,
 // and a group norm in 16 bits has statistics in 16 bits.
 std::string norm_kernels();
 // Counts one.

@@ -62,8 +62,8 @@ class GroupNormImpl : public Layer {
  public:
   GroupNormImpl(std::int64_t groups, std::int64_t channels, double eps);
   torch::Tensor forward(const torch::Tensor& x) { return beside(x).second; }
-  // activation(norm(x + shift + x_bias)); shift (B, C) and x_bias (C) or undefined.
-  torch::Tensor activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift = {},
+  // activation(norm(x + time + x_bias)); time (B, C) and x_bias (C) or undefined.
+  torch::Tensor activated(Activation activation, const torch::Tensor& x, const torch::Tensor& time = {},
                           const torch::Tensor& x_bias = {});
   // (x, norm(x)). Use the returned x for every other use of x, such as the residual: the fused backward then adds that
   // gradient in the norm's own kernel.
@@ -74,7 +74,7 @@ class GroupNormImpl : public Layer {
 
  private:
   using InAndOut = std::pair<torch::Tensor, torch::Tensor>;
-  std::optional<InAndOut> try_fused(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& x_bias,
+  std::optional<InAndOut> try_fused(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& x_bias,
                                     bool with_silu);
 
   std::int64_t groups_;
@@ -95,6 +95,8 @@ class LayerNormImpl : public Layer {
   torch::Tensor weight, bias;
 
  private:
+  std::pair<torch::Tensor, torch::Tensor> beside_uncounted(const torch::Tensor& x);
+
   double eps_;
 };
 TORCH_MODULE(LayerNorm);
@@ -131,15 +133,16 @@ List<Holder> make_list() {
   return std::make_shared<ListImpl<Holder>>();
 }
 
-// Where images lie channels-last unless told otherwise, as our own kernels for norms and GEGLU want: on GPUs, where
-// tensor cores want the same, and in float32 on CPUs while the kernels are on. (LibTorch's group norm takes five times
-// as long on this layout there.)
-inline bool has_own_kernels(torch::Device device, torch::Dtype dtype, bool kernels_are_on = own_kernels_are_on()) {
+// Whether images lie channels-last unless told otherwise: on GPUs, whose tensor cores want that, and in float32 on CPUs
+// while our own kernels for norms and GEGLU are on, which want the same. (LibTorch's group norm takes five times as
+// long on this layout there.)
+inline bool prefers_channels_last(torch::Device device, torch::Dtype dtype,
+                                  bool kernels_are_on = own_kernels_are_on()) {
   return device.is_cuda() || (kernels_are_on && dtype == torch::kFloat32);
 }
 
 // Moves a network to where it computes. `channels_last`: convolution weights in NHWC, the layout of the tensor cores
-// and of our own kernels, for inputs that lie so too; as nothing, by `has_own_kernels`.
+// and of our own kernels, for inputs that lie so too; as nothing, as `prefers_channels_last` says.
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype,
            std::optional<bool> channels_last = std::nullopt);
 

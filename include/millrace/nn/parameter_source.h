@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/nn/module.h>
 
+#include <utility>
 #include <vector>
 
 namespace millrace::nn {
@@ -24,9 +25,10 @@ class Layer : public torch::nn::Module {
   void set_parameter_source(ParameterSource* source) { source_ = source; }
 
  protected:
-  // `compute`() with all parameters there, and those that its backward needs there again right before that.
+  // `compute`() with all parameters there, and those that its backward needs there again right before that. Of two
+  // outputs, backward comes by the second.
   template <class Compute>
-  torch::Tensor with_parameters(const std::vector<torch::Tensor>& in_backward, Compute&& compute) {
+  auto with_parameters(const std::vector<torch::Tensor>& in_backward, Compute&& compute) {
     ask_for_parameters();
     return parameters_stay() ? compute() : provided_before_backward(in_backward, compute());
   }
@@ -40,6 +42,10 @@ class Layer : public torch::nn::Module {
  private:
   torch::Tensor provided_before_backward(const std::vector<torch::Tensor>& parameters,
                                          const torch::Tensor& output) const;
+  std::pair<torch::Tensor, torch::Tensor> provided_before_backward(
+      const std::vector<torch::Tensor>& parameters, const std::pair<torch::Tensor, torch::Tensor>& outputs) const {
+    return {outputs.first, provided_before_backward(parameters, outputs.second)};
+  }
 
   ParameterSource* source_ = nullptr;
 };

@@ -77,7 +77,7 @@ class LayerBench {
  public:
   LayerBench(const BenchConfig& config, torch::Device device)
       : device_(device), dtype_(parse_dtype(config.model.dtype, device)) {
-    if (config.model.channels_last.value.value_or(nn::has_own_kernels(device, dtype_)))
+    if (config.model.channels_last.value.value_or(nn::prefers_channels_last(device, dtype_)))
       table_.own = Layout::channels_last;
   }
 

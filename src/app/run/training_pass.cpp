@@ -9,15 +9,15 @@ namespace millrace {
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device) {
   const auto dtype = parse_dtype(model.dtype, device);
-  const bool has_kernels = nn::has_own_kernels(device, dtype, model.fused_kernels.value_or(true));
+  const bool kernels_are_on = model.fused_kernels.value_or(true);
   return {.batch = micro_batch,
           .height = height,
           .width = width,
           .dtype = dtype,
           .gradient_checkpointing = model.gradient_checkpointing,
           .device = device.type(),
-          .channels_last = model.channels_last.value_or(has_kernels),
-          .fused_kernels = model.fused_kernels.value_or(has_kernels),
+          .channels_last = model.channels_last.value_or(nn::prefers_channels_last(device, dtype, kernels_are_on)),
+          .fused_kernels = model.fused_kernels.value_or(device.is_cuda() || dtype == torch::kFloat32),
           .joined_projections = model.fused_kernels.value_or(device.is_cuda())};  // a little less with full_shard
 }
 
