@@ -15,15 +15,10 @@ std::span<float> floats_of(const torch::Tensor& tensor, std::int64_t begin, std:
   return {tensor.data_ptr<float>() + begin, static_cast<std::size_t>(elements)};
 }
 
-// Of this rank's shards, a view.
-torch::Tensor elements_of(const ShardedAdamW& optimizer, const std::string& kind, const Slice& slice) {
-  return optimizer.state().at(kind)[slice.bucket].narrow(0, slice.shard_offset, slice.end - slice.begin);
-}
-
 // From a GPU it is only begun.
 void copy_elements(const ShardedAdamW& optimizer, const std::string& kind, const Slice& slice, std::span<float> to) {
   torch::from_blob(to.data(), {slice.end - slice.begin}, torch::kFloat32)
-      .copy_(elements_of(optimizer, kind, slice), /*non_blocking=*/true);
+      .copy_(optimizer.shard_of(kind, slice), /*non_blocking=*/true);
 }
 
 torch::Device device_of(const ShardedAdamW& optimizer) {
@@ -117,7 +112,7 @@ torch::Tensor Snapshot::copied(const Entry& entry) const {
 }
 
 torch::Tensor Snapshot::present(const ShardedAdamW& optimizer, const Entry& entry) {
-  return elements_of(optimizer, entry.kind, entry.slice).cpu();
+  return optimizer.shard_of(entry.kind, entry.slice).cpu();
 }
 
 }  // namespace millrace

@@ -142,7 +142,7 @@ void GradientBuckets::reduce(int b) {
   start_sum(b);
   if (!groups_.plan.splits_parameters()) return;
   const bool is_last = b == 0;
-  arrive_but(is_last || !groups_.transfers_later() ? 0 : 1);
+  arrive_but(is_last ? 0 : most_at_once(groups_.transfers_later()) - 1);
   if (is_last && ++rounds_done_ < rounds_) order_.begin(1);
 }
 
@@ -172,7 +172,7 @@ void GradientBuckets::arrive() {
   if (!travel_in_bfloat16_) release_memory(buckets_[b]);
 }
 
-void GradientBuckets::finish(double factor, const std::function<void()>& meanwhile) {
+void GradientBuckets::finish(const std::function<void()>& meanwhile) {
   for (auto& place : places_) {
     if (place.arrived > 0) continue;
     allocate(place.bucket);
@@ -184,8 +184,6 @@ void GradientBuckets::finish(double factor, const std::function<void()>& meanwhi
   }
   arrive_but(0);
   groups_.wait(meanwhile);
-  if (factor == 1.0) return;
-  for (auto& shard : shards_) shard.mul_(factor);
 }
 
 }  // namespace millrace

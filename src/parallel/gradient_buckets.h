@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <vector>
@@ -32,10 +33,13 @@ class GradientBuckets {
   void repeat();
   // Whether every parameter has had as many gradients as every other.
   bool is_level() const;
-  void finish(double factor, const std::function<void()>& meanwhile);
+  void finish(const std::function<void()>& meanwhile);
 
   const torch::Tensor& shard(int bucket) const { return shards_[bucket]; }
   const std::vector<torch::Tensor>& shards() const { return shards_; }
+
+  // Split buckets that have memory at once, at most: on a device one fills while the sum of another is under way.
+  static constexpr std::size_t most_at_once(bool transfers_later) { return transfers_later ? 2 : 1; }
 
  private:
   struct Place {

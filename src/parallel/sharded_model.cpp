@@ -6,9 +6,9 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "gradient_buckets.h"
 #include "millrace/core/error.h"
@@ -17,18 +17,11 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
 #include "millrace/parallel/storage_order.h"
+#include "parameter_buckets.h"
 #include "tensor_digest.h"
-#include "transient_memory.h"
 
 namespace millrace {
 namespace {
-
-// Buckets of whole parameters whose gathers start together: each start costs the host up to 0.1 ms with NCCL, in which
-// a GPU gets nothing to do, and a layer waits for all that start with its own.
-constexpr int gathers_at_once = 8;
-
-// Buckets of split parameters that are whole at once: a layer's weight and bias may lie in two (nn::Layer).
-constexpr std::size_t whole_at_once = 2;
 
 // Elements of weights whose kernel is larger than 1x1 lie in the order that the module chose for them.
 bool is_channels_last(const torch::Tensor& tensor) {
@@ -71,11 +64,6 @@ std::vector<std::string> parameter_names(const torch::nn::Module& module) {
   return module.named_parameters().keys();
 }
 
-struct ShardedModel::Gather {
-  int bucket;
-  ShardGroups::Mark mark;
-};
-
 struct ShardedModel::TakeGradient final : torch::autograd::PostAccumulateGradHook {
   TakeGradient(GradientBuckets& gradients, int parameter) : gradients(gradients), parameter(parameter) {}
   void operator()(const torch::autograd::Variable& variable) override {
@@ -99,11 +87,12 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<std::str
   if (layers_wait_) nn::set_parameter_source(module, this);
   gradients_ =
       std::make_unique<GradientBuckets>(layout_, *groups_, config.reduce_dtype.value == ReduceDtype::bfloat16, device);
+  parameters_ = std::make_unique<ParameterBuckets>(*groups_);
   // Bucket by bucket, so that there never is a second copy of the whole.
   for (int b = 0; b < buckets(); ++b) {
     adopt_bucket(b, parameters);
-    if (start == Start::of_rank_0) share_weights_of_rank_0(b);
-    if (plan.splits_parameters()) split_bucket(b);
+    if (start == Start::of_rank_0) share_weights_of_rank_0(parameters_->bucket(b));
+    parameters_->keep(b);
   }
 }
 
@@ -120,6 +109,10 @@ int ShardedModel::shard() const {
   return groups_->shard;
 }
 
+torch::Tensor ShardedModel::parameter_shard(int bucket) const {
+  return parameters_->shard(bucket);
+}
+
 torch::Tensor ShardedModel::gradient_shard(int bucket) const {
   return gradients_->shard(bucket);
 }
@@ -128,14 +121,13 @@ torch::Tensor ShardedModel::gradient_shard(int bucket) const {
 void ShardedModel::adopt_bucket(int b, const torch::OrderedDict<std::string, torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
   const auto options = parameters.begin()->value().options().requires_grad(false);
-  parameters_.push_back(torch::zeros({layout_.buckets[b].elements}, options));
-  parameter_shards_.push_back(groups_->shard_of(parameters_[b]));
+  const auto& bucket = parameters_->add(layout_.buckets[b].elements, options);
   for (const auto& placement : layout_.buckets[b].placements) {
     const auto& spec = layout_.parameters[placement.parameter];
     torch::Tensor parameter = parameters[spec.name];
     ensure(parameter.dtype() == options.dtype() && parameter.device() == options.device(),
            fmt::format("parameter of another dtype or device: {}", spec.name));
-    const auto view = view_into(parameters_[b], placement, spec);
+    const auto view = view_into(bucket, placement, spec);
     view.copy_(parameter);
     parameter.set_data(view);
     torch::autograd::impl::set_post_acc_grad_hooks(parameter,
@@ -145,24 +137,19 @@ void ShardedModel::adopt_bucket(int b, const torch::OrderedDict<std::string, tor
   }
 }
 
-void ShardedModel::share_weights_of_rank_0(int bucket) {
+void ShardedModel::share_weights_of_rank_0(const torch::Tensor& bucket) const {
   if (trainers_.size() == 1) return;
-  const auto host = parameters_[bucket].cpu();  // the same memory where it is the host's
+  const auto host = bucket.cpu();  // the same memory where it is the host's
   trainers_.broadcast({static_cast<std::byte*>(host.data_ptr()), host.nbytes()});
-  if (!parameters_[bucket].is_cpu()) parameters_[bucket].copy_(host);
-  check_arrival(trainers_, std::span(&parameters_[bucket], 1));
-}
-
-void ShardedModel::split_bucket(int bucket) {
-  parameter_shards_[bucket] = parameter_shards_[bucket].clone();
-  release_memory(parameters_[bucket]);
+  if (!bucket.is_cpu()) bucket.copy_(host);
+  check_arrival(trainers_, std::span(&bucket, 1));
 }
 
 std::string ShardedModel::digest() {
   std::string digests;
   for (int b = 0; b < buckets(); ++b) {
-    provide_bucket(b);
-    digests += digest_of(std::span(&parameters_[b], 1));
+    parameters_->provide(b);
+    digests += digest_of(std::span(&parameters_->bucket(b), 1));
   }
   return digests;
 }
@@ -171,7 +158,8 @@ std::string ShardedModel::digest() {
 void ShardedModel::check_parameters_in_place() const {
   for (int b = 0; b < buckets(); ++b)
     for (const auto& placement : layout_.buckets[b].placements)
-      ensure(adopted_[placement.parameter].is_alias_of(parameters_[b]), "a parameter was moved out of its bucket");
+      ensure(adopted_[placement.parameter].is_alias_of(parameters_->bucket(b)),
+             "a parameter was moved out of its bucket");
 }
 
 void ShardedModel::begin_gradients(int backwards) {
@@ -187,9 +175,9 @@ bool ShardedModel::has_all_gradients() const {
   return gradients_->is_level();
 }
 
-void ShardedModel::finish_gradients(double factor, const std::function<void()>& meanwhile) {
+void ShardedModel::finish_gradients(const std::function<void()>& meanwhile) {
   const torch::NoGradGuard no_grad;
-  gradients_->finish(factor, meanwhile);
+  gradients_->finish(meanwhile);
 }
 
 torch::Tensor ShardedModel::gradient_square_sum() const {
@@ -217,83 +205,19 @@ void ShardedModel::share_with_replicas(const torch::Tensor& shard, int from_repl
   groups_->share_with_replicas(shard, from_replica);
 }
 
-void ShardedModel::begin_update() {
-  if (!gathers_.empty()) provide_bucket(gathers_.back().bucket);
-  forget_ahead();
+void ShardedModel::finish_gathers() {
+  parameters_->finish_gathers();
 }
 
 void ShardedModel::publish_parameters() {
-  begin_update();
-  if (plan().splits_parameters()) {
-    for (const int bucket : std::exchange(whole_, {})) release_memory(parameters_[bucket]);
-    last_asked_ = -1;
-    return;
-  }
-  for (int first = 0, count = 1; first < buckets(); first += count) {
-    count = std::min({std::max(first, 1), gathers_at_once, buckets() - first});  // 1, 1, 2, 4, 8, 8, ...
-    start_gathers(first, count);
-  }
-  if (!layers_wait_) begin_update();
-}
-
-void ShardedModel::start_gathers(int first, int count) {
-  const auto of = [&](const std::vector<torch::Tensor>& all) { return std::span(all).subspan(first, count); };
-  const auto mark = groups_->gather(of(parameter_shards_), of(parameters_));
-  for (int b = first; b < first + count; ++b) gathers_.push_back({b, mark});
+  parameters_->publish();
+  if (!layers_wait_) finish_gathers();
 }
 
 void ShardedModel::provide(const torch::Tensor& parameter) {
   const auto bucket = bucket_of_.find(parameter.unsafeGetTensorImpl());
   ensure(bucket != bucket_of_.end(), "a layer asks for a parameter that is not the module's");
-  provide_bucket(bucket->second);
-}
-
-void ShardedModel::provide_bucket(int b) {
-  if (plan().splits_parameters()) return make_whole(b);
-  const auto own = std::ranges::find(gathers_, b, &Gather::bucket);
-  if (own == gathers_.end()) return;
-  groups_->join(own->mark);
-  gathers_.erase(gathers_.begin(), own + 1);
-}
-
-void ShardedModel::make_whole(int b) {
-  if (const auto place = std::ranges::find(whole_, b); place != whole_.end()) {
-    std::rotate(place, place + 1, whole_.end());
-  } else {
-    if (whole_.size() == whole_at_once) {
-      release_memory(parameters_[whole_.front()]);
-      whole_.erase(whole_.begin());
-    }
-    if (!ahead_ || ahead_->bucket != b) start_whole(b);
-    groups_->join(std::exchange(ahead_, nullptr)->mark);
-    whole_.push_back(b);
-  }
-  const int before = std::exchange(last_asked_, b);
-  if (std::abs(b - before) == 1) look_ahead(b + (b - before));
-}
-
-// In place of another one, if that was not used.
-void ShardedModel::start_whole(int b) {
-  forget_ahead();
-  allocate_memory(parameters_[b]);
-  ahead_ = std::make_unique<Gather>(
-      Gather{b, groups_->gather(std::span(&parameter_shards_[b], 1), std::span(&parameters_[b], 1))});
-}
-
-// Forward asks for one bucket after the other, backward too, from the last to the first; after a jump nothing tells the
-// next. Where a block is computed anew for its backward the order turns around twice, so one gather or two of each
-// block are in vain.
-void ShardedModel::look_ahead(int next) {
-  const bool exists = 0 <= next && next < buckets();
-  if (!exists || !groups_->transfers_later() || std::ranges::count(whole_, next) > 0) return;
-  if (!ahead_ || ahead_->bucket != next) start_whole(next);
-}
-
-void ShardedModel::forget_ahead() {
-  if (!ahead_) return;
-  groups_->join(ahead_->mark);
-  release_memory(parameters_[ahead_->bucket]);
-  ahead_.reset();
+  parameters_->provide(bucket->second);
 }
 
 }  // namespace millrace

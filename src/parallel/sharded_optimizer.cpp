@@ -30,7 +30,7 @@ ShardedAdamW::ShardedAdamW(ShardedModel& model, const OptimConfig& config, const
 
 void ShardedAdamW::step(double lr, double gradient_scale) {
   const torch::NoGradGuard no_grad;
-  model_.begin_update();
+  model_.finish_gathers();
   ++updates_;
   if (has_ema()) ++ema_updates_;
   if (nn::fused_kernels_on(state_.at("weights")[0].device())) {
@@ -132,7 +132,7 @@ torch::Tensor ShardedAdamW::shard_of(const std::string& kind, const Slice& slice
 
 void ShardedAdamW::load(const std::string& kind, const ReadSlice& read) {
   const torch::NoGradGuard no_grad;
-  model_.begin_update();
+  model_.finish_gathers();
   const int replicas = model_.plan().replicas, replica = model_.plan().replica_of(model_.trainers().rank());
   const auto slices = slices_of_shard(model_.layout(), model_.shard());
   on_all(model_.trainers(), [&] {
@@ -164,7 +164,7 @@ bool ShardedAdamW::has_separate_masters() const {
 
 void ShardedAdamW::publish_weights() {
   const torch::NoGradGuard no_grad;
-  model_.begin_update();
+  model_.finish_gathers();
   if (has_separate_masters()) {
     for (int b = 0; b < model_.buckets(); ++b) model_.parameter_shard(b).copy_(state_.at("weights")[b]);
   }
@@ -176,7 +176,7 @@ void ShardedAdamW::show_ema() {
   ensure(!shows_ema_, "the EMA stands in for the weights already");
   shows_ema_ = true;
   const torch::NoGradGuard no_grad;
-  model_.begin_update();
+  model_.finish_gathers();
   if (has_separate_masters()) {
     for (int b = 0; b < model_.buckets(); ++b) model_.parameter_shard(b).copy_(state_.at("ema")[b]);
   } else {
@@ -186,7 +186,7 @@ void ShardedAdamW::show_ema() {
 }
 
 void ShardedAdamW::hide_ema() {
-  model_.begin_update();
+  model_.finish_gathers();
   if (!has_separate_masters()) swap_weights_and_ema();
   publish_weights();
   shows_ema_ = false;

@@ -5,6 +5,9 @@
 #include <numeric>
 #include <vector>
 
+#include "gradient_buckets.h"
+#include "parameter_buckets.h"
+
 namespace millrace {
 
 std::int64_t StateMemory::peak(std::int64_t activations) const {
@@ -36,7 +39,8 @@ StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, c
     return std::accumulate(buckets.begin(), end, std::int64_t{0});
   };
   if (plan.splits_parameters()) {
-    memory.whole_buckets = parameter_bytes * largest(overlaps ? 3 : 2) + float_bytes * largest(overlaps ? 2 : 1);
+    memory.whole_buckets = parameter_bytes * largest(ParameterBuckets::most_at_once(overlaps)) +
+                           float_bytes * largest(GradientBuckets::most_at_once(overlaps));
   } else if (config.reduce_dtype.value == ReduceDtype::bfloat16 && plan.shards * plan.replicas > 1) {
     constexpr std::int64_t bfloat16_bytes = 2;
     memory.whole_buckets = bfloat16_bytes * largest(bfloat16_copies_at_once(plan, overlaps));

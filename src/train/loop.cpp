@@ -247,7 +247,7 @@ class Loop {
       if (is_recorded && end == local_batch) record_ = context_.task.take_record();  // extra turns do not belong in it
       ++phase::moves;
     }
-    context_.model.finish_gradients(1.0, look_ahead);
+    context_.model.finish_gradients(look_ahead);
     const auto square_sum = context_.model.gradient_square_sum();
     DeviceWork(context_.device).synchronize(look_ahead);
     StepTotals totals;

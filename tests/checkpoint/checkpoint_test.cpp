@@ -78,8 +78,8 @@ struct Training {
     auto loss = torch::zeros({}, net->out->bias.device());
     for (const auto& item : net->named_parameters())
       loss = loss + (item.value() * gradient_of(item.key(), item.value().sizes(), number).to(loss.device())).sum();
-    loss.backward();
-    model.finish_gradients(1.0 / model.trainers().size());
+    (loss / model.trainers().size()).backward();
+    model.finish_gradients();
     optimizer.step(1e-2);
   }
 

@@ -70,7 +70,7 @@ Worst worst_of(int micro_batches, const Apart& apart) {
                      test_world().group());
   model.begin_gradients(micro_batches);
   for (int i = 0; i < micro_batches; ++i) loss_of_sample(unet, i).backward();
-  model.finish_gradients(1.0);
+  model.finish_gradients();
 
   Worst worst;
   const auto& layout = model.layout();

@@ -42,7 +42,7 @@ std::vector<torch::Tensor> gradients_of(nn::FusedKernels where, const ParallelCo
       const auto x = torch::randn({4, 5}).to(dtype).set_requires_grad(true);
       net->forward(x, !leaves_out || pass == step).square().sum().backward();
     }
-    model.finish_gradients(1.0);
+    model.finish_gradients();
     for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
   }
   return gradients;
@@ -89,7 +89,7 @@ TEST(GradientBuckets, ARepeatedPassIsCountedAndAddsNothing) {
         if (with_repeats) {
           EXPECT_THROW(model.repeat_gradients(), Error) << "one too many";
         }
-        model.finish_gradients(1.0);
+        model.finish_gradients();
         std::vector<torch::Tensor> gradients;
         for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
         return gradients;
@@ -109,7 +109,7 @@ TEST(GradientBuckets, APassThatLeavesParametersOutIsTold) {
     net->forward(torch::ones({4, 5}), whole).sum().backward();
     EXPECT_EQ(model.has_all_gradients(), whole);
   }
-  model.finish_gradients(1.0);
+  model.finish_gradients();
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST(Reductions, AreStartedByTheLastBackward) {
     const auto after_first = reductions();
     loss_of(training.net, batch, 1, 2).backward();
     const auto after_last = reductions();
-    training.model.finish_gradients(1.0);
+    training.model.finish_gradients();
     EXPECT_EQ(reductions(), after_last) << to_string(strategy);
     const int operations = test_world().size() == 1                                     ? 0
                            : strategy == Strategy::hybrid && training.plan.replicas > 1 ? 2
@@ -120,7 +120,7 @@ TEST(Reductions, RunWhileBackwardIsUnderWay) {
     training.model.begin_gradients(1);
     training.net->out(torch::silu(training.net->norm(image)).flatten(1)).sum().backward();
     EXPECT_GE(before, 2u) << to_string(strategy);  // out.bias and out.weight
-    training.model.finish_gradients(1.0);
+    training.model.finish_gradients();
     EXPECT_GE(reductions_in(log), before + 2);
   }
 }
@@ -147,7 +147,7 @@ TEST(Reductions, DoNotFollowTheOrderOfGradients) {
   const auto first = (swapped ? twins.b : twins.a)(input).sum(), second = (swapped ? twins.a : twins.b)(input).sum();
   model.begin_gradients(1);
   (first + 2 * second).backward();
-  model.finish_gradients(1.0);
+  model.finish_gradients();
   const auto logs = test_world().group().all_gather_strings(fmt::format("{}", fmt::join(log, "\n")));
   for (const auto& other : logs) EXPECT_EQ(other, logs[0]);
   EXPECT_EQ(reductions_in(log), test_world().size() == 1 ? 0u : 4u);
@@ -171,7 +171,7 @@ TEST(Reductions, AreTheSameOnAllRanks) {
       const auto batch = batch_of_step(step);
       training.model.begin_gradients(own);
       for (int turn = 0; turn < own; ++turn) loss_of(training.net, batch, turn, turn + 1).backward();
-      training.model.finish_gradients(1.0);
+      training.model.finish_gradients();
       training.optimizer.step(training.optim.lr);
       if (step == 2) training.optimizer.with_ema([&] { loss_of(training.net, batch, 0, 1); });
     }
@@ -226,7 +226,7 @@ TEST(Transfers, OverlapWithArithmetic) {
     loss_of(training.net, batch_of_step(1), 0, 1).backward();
     EXPECT_EQ(order.done, before) << to_string(strategy) << ": nothing was waited for";
     EXPECT_GE(under_way(), static_cast<std::size_t>(training.model.buckets())) << to_string(strategy);
-    training.model.finish_gradients(1.0);
+    training.model.finish_gradients();
     training.optimizer.step(1e-3);
     if (training.plan.shards == 1) continue;
     EXPECT_EQ(under_way(), static_cast<std::size_t>(training.model.buckets())) << to_string(strategy);
@@ -253,7 +253,7 @@ TEST(FullShard, KeepsTwoBucketsAtMost) {
   training.model.begin_gradients(1);
   loss.backward();
   EXPECT_EQ(whole_buckets(training), 2);
-  training.model.finish_gradients(1.0);
+  training.model.finish_gradients();
   training.optimizer.step(1e-3);
   EXPECT_EQ(whole_buckets(training), 0);
 }
@@ -278,7 +278,7 @@ TEST(FullShard, LooksOneBucketAhead) {
   loss.backward();
   EXPECT_EQ(in_backward, 1u) << "the sum for norm.bias or norm.weight";
   EXPECT_LE(whole_buckets(training), 3);
-  training.model.finish_gradients(1.0);
+  training.model.finish_gradients();
   EXPECT_EQ(under_way(), 0u);
   training.optimizer.step(1e-3);
   EXPECT_EQ(whole_buckets(training), 0);
@@ -327,7 +327,7 @@ std::vector<torch::Tensor> checkpointed_gradients(double bucket_mb, ReduceDtype 
     torch::manual_seed(10 * turn + test_world().rank());
     net->forward(torch::randn({5, 7}).set_requires_grad(true)).square().sum().backward();
   }
-  model.finish_gradients(1.0);
+  model.finish_gradients();
   std::vector<torch::Tensor> gradients;
   for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
   return gradients;
@@ -367,7 +367,7 @@ TEST(FullShard, HasTheBiasOfAGegluInBackward) {
     model.begin_gradients(1);
     torch::manual_seed(test_world().rank());
     net->forward(torch::randn({5, 6})).square().sum().backward();
-    model.finish_gradients(1.0);
+    model.finish_gradients();
     std::vector<torch::Tensor> gradients;
     for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
     return gradients;
@@ -424,7 +424,7 @@ std::vector<torch::Tensor> pass_of_sharing_layers(Strategy strategy, nn::FusedKe
   const auto x = torch::randn({2, 8, 5, 4}).contiguous(torch::MemoryFormat::ChannelsLast).requires_grad_();
   const auto loss = net->forward(x).square().mean();
   loss.backward();
-  model.finish_gradients(1.0);
+  model.finish_gradients();
   std::vector<torch::Tensor> results = {loss.detach()};
   for (int b = 0; b < model.buckets(); ++b) results.push_back(model.gradient_shard(b).clone());
   nn::use_fused_kernels(nn::FusedKernels::by_device);

@@ -101,7 +101,7 @@ struct Training {
     model.begin_gradients(accumulation);
     for (int i = 0; i < accumulation; ++i)
       loss_of(net, batch, begin + share * i / accumulation, begin + share * (i + 1) / accumulation).backward();
-    model.finish_gradients(1.0);
+    model.finish_gradients();
   }
 
   double step(int number) {

@@ -199,7 +199,7 @@ TEST(ShardedTrainingBits, MicroBatchesOfABfloat16ModelAreSummedInFloat32) {
     for (int turn = 0; turn < turns; ++turn) {
       training.model.begin_gradients(1);
       loss_of(training.net, batch_of_step(turn), 0, 2).backward();
-      training.model.finish_gradients(1.0);
+      training.model.finish_gradients();
       for (int b = 0; b < training.model.buckets(); ++b) {
         const auto gradient = training.model.gradient_shard(b).to(torch::kFloat64);
         expected[b] = turn == 0 ? gradient : expected[b] + gradient;
@@ -207,7 +207,7 @@ TEST(ShardedTrainingBits, MicroBatchesOfABfloat16ModelAreSummedInFloat32) {
     }
     training.model.begin_gradients(turns);
     for (int turn = 0; turn < turns; ++turn) loss_of(training.net, batch_of_step(turn), 0, 2).backward();
-    training.model.finish_gradients(1.0);
+    training.model.finish_gradients();
     for (int b = 0; b < training.model.buckets(); ++b)
       EXPECT_LT(relative_error(training.model.gradient_shard(b).to(torch::kFloat64), expected[b]), 1e-5)
           << to_string(strategy);
@@ -403,7 +403,7 @@ TEST(ShardedModel, WhatGetsNoGradientHasZero) {
   training.gradients(1);
   training.model.begin_gradients(1);
   training.net->conv(batch_of_step(1).image.slice(0, 0, 1)).sum().backward();
-  training.model.finish_gradients(1.0);
+  training.model.finish_gradients();
   for (const auto& slice : slices_of_shard(training.model.layout(), training.model.shard())) {
     const auto gradient = training.model.gradient_shard(slice.bucket)
                               .slice(0, slice.shard_offset, slice.shard_offset + slice.end - slice.begin);

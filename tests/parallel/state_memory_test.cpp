@@ -54,7 +54,7 @@ struct Trainer {
     const auto context = torch::zeros({pass.batch, pass.tokens, config.cross_attention_dim.front()}, pass.dtype);
     model.begin_gradients(1);
     unet(sample, torch::tensor(500), context).to(torch::kFloat32).square().mean().backward();
-    model.finish_gradients(1.0);
+    model.finish_gradients();
     model.gradient_norm();
     optimizer.step(1e-4);
   }

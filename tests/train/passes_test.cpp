@@ -44,7 +44,8 @@ Trained train(const Case& c, bool by_graphs, Run run) {
   ShardedAdamW optimizer(model, optim, {});
   std::optional<Passes> passes;
   const Passes::LossOf loss_of = [&](const Passes::Tensors& in) {
-    return (unet->forward(in[0], in[1], in[2]).to(torch::kFloat32) - in[3]).square().mean();
+    return (unet->forward(in[0], in[1], in[2]).to(torch::kFloat32) - in[3]).square().mean() /
+           static_cast<double>(c.parts.size());
   };
   torch::manual_seed(7);
   Trained trained;
@@ -62,7 +63,7 @@ Trained train(const Case& c, bool by_graphs, Run run) {
       sum += run(*passes, kind, inputs, loss_of);
     }
     trained.losses.push_back(sum);
-    model.finish_gradients(1.0 / static_cast<double>(parts.size()));
+    model.finish_gradients();
     optimizer.step(optim.lr, clip_factor(1.0, model.gradient_norm()));
   }
   for (int b = 0; b < model.buckets(); ++b) trained.weights.push_back(model.parameter_shard(b).clone().cpu());
@@ -140,7 +141,7 @@ TEST_P(PassesOnDevice, WhatCannotBeRecordedIsToldWithTheKey) {
   const auto pass = [&] {
     model.begin_gradients(1);
     passes.run(Passes::Kind::first, {torch::ones({4, 3}, on)}, loss_of, [] {});
-    model.finish_gradients(1);
+    model.finish_gradients();
   };
   pass();
   try {

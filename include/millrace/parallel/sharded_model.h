@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 namespace millrace {
 
 class GradientBuckets;
+class ParameterBuckets;
 struct ShardGroups;
 
 // The names of all parameters, in order of registration.
@@ -65,10 +67,9 @@ class ShardedModel final : private nn::ParameterSource {
   void repeat_gradients();
   // Whether each pass so far has given every parameter a gradient, as one that is to be repeated must.
   bool has_all_gradients() const;
-  // After the last pass: gradient shards := sums over all trainers, times `factor`; 0 where no gradient came.
-  // `meanwhile` as in Collectives::wait. Collective.
-  void finish_gradients(
-      double factor, const std::function<void()>& meanwhile = [] {});
+  // After the last pass: gradient shards := sums over all trainers; 0 where no gradient came. `meanwhile` as in
+  // Collectives::wait. Collective.
+  void finish_gradients(const std::function<void()>& meanwhile = [] {});
   // Sum of squares of this rank's gradient shard; summed over all trainers every element counts once. A scalar in
   // double precision, which a device still computes.
   torch::Tensor gradient_square_sum() const;
@@ -76,14 +77,14 @@ class ShardedModel final : private nn::ParameterSource {
   double gradient_norm() const;
 
   // This rank's part of bucket b: (shard_elements). Parameters in the module's dtype, gradients in float32.
-  torch::Tensor parameter_shard(int bucket) const { return parameter_shards_[bucket]; }
+  torch::Tensor parameter_shard(int bucket) const;
   torch::Tensor gradient_shard(int bucket) const;
 
   // Sends a part of this rank's shard from one of its replicas to the others. Collective.
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
   // Before parameter shards are written to: gathers that are under way end first, since they read them and may write
   // the own part of a bucket back to where it was read.
-  void begin_update();
+  void finish_gathers();
   // Parameter shards were written to: the next forward pass uses them on every rank. Starts to gather them, each layer
   // waits for its own; where parameters are split they are gathered at each use. Collective.
   void publish_parameters();
@@ -95,34 +96,20 @@ class ShardedModel final : private nn::ParameterSource {
   struct TakeGradient;
 
   void adopt_bucket(int bucket, const torch::OrderedDict<std::string, torch::Tensor>& parameters);
-  void share_weights_of_rank_0(int bucket);
-  void split_bucket(int bucket);
+  void share_weights_of_rank_0(const torch::Tensor& bucket) const;
   void check_parameters_in_place() const;
   void provide(const torch::Tensor& parameter) override;
   bool all_stay() const override { return !plan().splits_parameters(); }
-  void start_gathers(int first, int count);
-  void provide_bucket(int bucket);
-  void make_whole(int bucket);
-  void start_whole(int bucket);
-  void look_ahead(int bucket);
-  void forget_ahead();
 
   torch::nn::Module& module_;
   Group trainers_;
   FlatLayout layout_;
   std::unique_ptr<ShardGroups> groups_;
   std::unique_ptr<GradientBuckets> gradients_;
+  std::unique_ptr<ParameterBuckets> parameters_;    // in the module's dtype
   std::vector<torch::Tensor> adopted_;              // the module's parameters, as layout_.parameters
-  std::vector<torch::Tensor> parameters_;           // per bucket, in the module's dtype
-  std::vector<torch::Tensor> parameter_shards_;     // views of these unless the plan splits parameters
   std::unordered_map<const void*, int> bucket_of_;  // a parameter, by its address
   bool layers_wait_ = false;                        // ask for parameters, which may be on their way
-  struct Gather;
-  std::vector<Gather> gathers_;  // that nobody has waited for yet, in their order, which is that of the buckets
-  // Where parameters are split:
-  std::vector<int> whole_;         // the buckets that are whole, last used last
-  std::unique_ptr<Gather> ahead_;  // of the bucket that is likely to be next
-  int last_asked_ = -1;            // bucket, since the update
 };
 
 }  // namespace millrace

@@ -51,6 +51,8 @@ class ShardedAdamW {
   // as slices_of_shard(model.layout(), model.shard()) says. Tensors may be written to; `publish_weights` then makes it
   // count.
   const std::map<std::string, std::vector<torch::Tensor>>& state() const { return state_; }
+  // What is held of a slice of them, a view.
+  torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
   bool has_ema() const { return state_.contains("ema"); }
   // Casts the master weights into the parameter shards, which the next forward pass then uses on every rank.
   // Collective.
@@ -71,8 +73,6 @@ class ShardedAdamW {
   Outvoted differing_trainers() const;
 
  private:
-  // What is held of a slice, a view.
-  torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
   void share_part(const std::string& kind, std::span<const Slice> part, int from_replica);
   void take_from_rank_0(std::map<std::string, torch::Tensor>& tensors) const;
   void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& flat);

@@ -169,7 +169,7 @@ void BenchStep::run(const Ended& ended) {
     ended(&StageSeconds::forward);
   });
   ended(&StageSeconds::backward);
-  model_.finish_gradients(1.0);
+  model_.finish_gradients();
   optimizer_.step(config_.optim.lr, clip_factor(config_.optim.clip, model_.gradient_norm()));
   ended(&StageSeconds::update);
 }

@@ -97,11 +97,11 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
   const auto computed = demand([&]() -> json {
     model->begin_gradients(1);
     const auto loss = compute_loss(session, plan, unet, text_encoder);
-    loss.backward();
+    (loss / trainers.size()).backward();
     return {{"loss", number_text(loss.item<double>())}};
   });
   const auto updated = demand([&]() -> json {
-    model->finish_gradients(1.0 / trainers.size());
+    model->finish_gradients();
     optimizer->step(c.optim.lr, clip_factor(c.optim.clip, model->gradient_norm()));
     synchronize(session.device);
     return {{"weights", model->digest()}, {"memory", peak_memory_bytes(session.device)}};
