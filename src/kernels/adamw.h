@@ -17,8 +17,8 @@ struct SquareSum {
   double* partials;
   double* sum;
 };
-void square_sum_cpu(const SquareSum& arguments);
-void square_sum_cuda(const SquareSum& arguments, void* stream);
+void run_cpu(const SquareSum& arguments);
+void run_cuda(const SquareSum& arguments, void* stream);
 
 struct AdamwSettings;  // ops.h
 
@@ -38,7 +38,7 @@ struct Adamw {
   Target published;  // a copy of the updated weights; data null: none
   AdamwStep step;
 };
-void adamw_cpu(const Adamw& arguments);
-void adamw_cuda(const Adamw& arguments, void* stream);
+void run_cpu(const Adamw& arguments);
+void run_cuda(const Adamw& arguments, void* stream);
 
 }  // namespace millrace::kernels

@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void square_sum_cpu(const SquareSum& arguments) {
-  run_square_sum(arguments, CpuLauncher{});
+void run_cpu(const SquareSum& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
-void adamw_cpu(const Adamw& arguments) {
-  run_adamw(arguments, CpuLauncher{});
+void run_cpu(const Adamw& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void square_sum_cuda(const SquareSum& arguments, void* stream) {
-  run_square_sum(arguments, CudaLauncher{stream});
+void run_cuda(const SquareSum& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
-void adamw_cuda(const Adamw& arguments, void* stream) {
-  run_adamw(arguments, CudaLauncher{stream});
+void run_cuda(const Adamw& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
 
 }  // namespace millrace::kernels

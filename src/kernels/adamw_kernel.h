@@ -61,7 +61,7 @@ struct SumOfPartials {
 };
 
 template <class Launcher>
-void run_square_sum(const SquareSum& a, const Launcher& launch) {
+void launch_kernels(const SquareSum& a, const Launcher& launch) {
   const auto blocks = flat::blocks(a.n, square_sum_partials);
   with_type(a.gradient.element, [&](auto zero) {
     using T = decltype(zero);
@@ -120,7 +120,7 @@ struct AdamwKernel {
 };
 
 template <class Launcher>
-void run_adamw(const Adamw& a, const Launcher& launch) {
+void launch_kernels(const Adamw& a, const Launcher& launch) {
   constexpr std::int64_t most_blocks = 4096;
   const bool aligned = is_aligned(a.gradient.data) && is_aligned(a.weights) && is_aligned(a.exp_avg) &&
                        is_aligned(a.exp_avg_sq) && is_aligned(a.ema) && is_aligned(a.published.data);

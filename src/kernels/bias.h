@@ -16,8 +16,8 @@ struct AddBias {
   const void* residual;  // (rows, C) or null
   void* y;               // (rows, C)
 };
-void add_bias_cpu(const AddBias& arguments);
-void add_bias_cuda(const AddBias& arguments, void* stream);
+void run_cpu(const AddBias& arguments);
+void run_cuda(const AddBias& arguments, void* stream);
 
 // Bytes of `workspace`.
 std::int64_t bias_gradient_workspace(std::int64_t rows, std::int64_t channels);
@@ -31,7 +31,7 @@ struct BiasGradient {
   Target bias_grad;    // (C)
   void* workspace;
 };
-void bias_gradient_cpu(const BiasGradient& arguments);
-void bias_gradient_cuda(const BiasGradient& arguments, void* stream);
+void run_cpu(const BiasGradient& arguments);
+void run_cuda(const BiasGradient& arguments, void* stream);
 
 }  // namespace millrace::kernels

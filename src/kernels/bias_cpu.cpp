@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void add_bias_cpu(const AddBias& arguments) {
-  run_add_bias(arguments, CpuLauncher{});
+void run_cpu(const AddBias& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
-void bias_gradient_cpu(const BiasGradient& arguments) {
-  run_bias_gradient(arguments, CpuLauncher{});
+void run_cpu(const BiasGradient& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

@@ -81,7 +81,7 @@ struct BiasGradientKernel {
 };
 
 template <class T, int width, class Launcher>
-void run_add_bias_of(const AddBias& a, const Launcher& launch) {
+void launch_add_bias_of(const AddBias& a, const Launcher& launch) {
   const auto maps = plan_columns(a.rows, a.channels, width, 1, blocks_of_maps);
   if (a.residual != nullptr) {
     launch(AddBiasKernel<T, width, true>{a, maps}, grid_of(maps));
@@ -91,14 +91,14 @@ void run_add_bias_of(const AddBias& a, const Launcher& launch) {
 }
 
 template <class Launcher>
-void run_add_bias(const AddBias& a, const Launcher& launch) {
+void launch_kernels(const AddBias& a, const Launcher& launch) {
   with_type_and_width(a.element, a.channels, {a.x, a.residual, a.y, a.bias.data}, [&](auto zero, auto width) {
-    run_add_bias_of<decltype(zero), decltype(width)::value>(a, launch);
+    launch_add_bias_of<decltype(zero), decltype(width)::value>(a, launch);
   });
 }
 
 template <class T, int width, class Launcher>
-void run_bias_gradient_of(const BiasGradient& a, const Launcher& launch) {
+void launch_bias_gradient_of(const BiasGradient& a, const Launcher& launch) {
   const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_bias_sums);
   launch(BiasGradientKernel<T, width>{a, sums}, grid_of(sums));
   if (sums.splits > 1)
@@ -106,9 +106,9 @@ void run_bias_gradient_of(const BiasGradient& a, const Launcher& launch) {
 }
 
 template <class Launcher>
-void run_bias_gradient(const BiasGradient& a, const Launcher& launch) {
+void launch_kernels(const BiasGradient& a, const Launcher& launch) {
   with_type_and_width(a.element, a.channels, {a.y_grad}, [&](auto zero, auto width) {
-    run_bias_gradient_of<decltype(zero), decltype(width)::value>(a, launch);
+    launch_bias_gradient_of<decltype(zero), decltype(width)::value>(a, launch);
   });
 }
 

@@ -18,8 +18,8 @@ struct Geglu {
   Values bias;      // (2 C) or null
   void* y;          // (rows, C)
 };
-void geglu_cpu(const Geglu& arguments);
-void geglu_cuda(const Geglu& arguments, void* stream);
+void run_cpu(const Geglu& arguments);
+void run_cuda(const Geglu& arguments, void* stream);
 
 struct GegluBackward {
   std::int64_t rows;
@@ -31,7 +31,7 @@ struct GegluBackward {
   Target bias_grad;  // (2 C); data null: not wanted
   void* workspace;
 };
-void geglu_backward_cpu(const GegluBackward& arguments);
-void geglu_backward_cuda(const GegluBackward& arguments, void* stream);
+void run_cpu(const GegluBackward& arguments);
+void run_cuda(const GegluBackward& arguments, void* stream);
 
 }  // namespace millrace::kernels

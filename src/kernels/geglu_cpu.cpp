@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void geglu_cpu(const Geglu& arguments) {
-  run_geglu(arguments, CpuLauncher{});
+void run_cpu(const Geglu& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
-void geglu_backward_cpu(const GegluBackward& arguments) {
-  run_geglu_backward(arguments, CpuLauncher{});
+void run_cpu(const GegluBackward& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void geglu_cuda(const Geglu& arguments, void* stream) {
-  run_geglu(arguments, CudaLauncher{stream});
+void run_cuda(const Geglu& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
-void geglu_backward_cuda(const GegluBackward& arguments, void* stream) {
-  run_geglu_backward(arguments, CudaLauncher{stream});
+void run_cuda(const GegluBackward& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
 
 }  // namespace millrace::kernels

@@ -117,7 +117,7 @@ struct GegluBackwardKernel {
 };
 
 template <class T, int width, class Launcher>
-void run_geglu_backward_of(const GegluBackward& a, const Launcher& launch) {
+void launch_geglu_backward_of(const GegluBackward& a, const Launcher& launch) {
   if (a.bias_grad.data == nullptr) {
     const auto maps = plan_columns(a.rows, a.channels, width, 1, blocks_of_maps);
     launch(GegluBackwardKernel<T, width, false>{a, maps}, grid_of(maps));
@@ -129,21 +129,22 @@ void run_geglu_backward_of(const GegluBackward& a, const Launcher& launch) {
 }
 
 template <class T, int width, class Launcher>
-void run_geglu_of(const Geglu& a, const Launcher& launch) {
+void launch_geglu_of(const Geglu& a, const Launcher& launch) {
   const auto maps = plan_columns(a.rows, a.channels, width, 1, blocks_of_maps);
   launch(GegluKernel<T, width>{a, maps}, grid_of(maps));
 }
 
 template <class Launcher>
-void run_geglu(const Geglu& a, const Launcher& launch) {
-  with_type_and_width(a.element, a.channels, {a.x, a.y, a.bias.data},
-                      [&](auto zero, auto width) { run_geglu_of<decltype(zero), decltype(width)::value>(a, launch); });
+void launch_kernels(const Geglu& a, const Launcher& launch) {
+  with_type_and_width(a.element, a.channels, {a.x, a.y, a.bias.data}, [&](auto zero, auto width) {
+    launch_geglu_of<decltype(zero), decltype(width)::value>(a, launch);
+  });
 }
 
 template <class Launcher>
-void run_geglu_backward(const GegluBackward& a, const Launcher& launch) {
+void launch_kernels(const GegluBackward& a, const Launcher& launch) {
   with_type_and_width(a.element, a.channels, {a.x, a.y_grad, a.x_grad, a.bias.data}, [&](auto zero, auto width) {
-    run_geglu_backward_of<decltype(zero), decltype(width)::value>(a, launch);
+    launch_geglu_backward_of<decltype(zero), decltype(width)::value>(a, launch);
   });
 }
 

@@ -25,41 +25,40 @@ void* current_stream(int) {
 void check_launches() {
   refuse();
 }
-void square_sum_cuda(const SquareSum&, void*) {
+void run_cuda(const SquareSum&, void*) {
   refuse();
 }
-void adamw_cuda(const Adamw&, void*) {
+void run_cuda(const Adamw&, void*) {
   refuse();
 }
-void group_norm_silu_cuda(const GroupNormSilu&, void*) {
+void run_cuda(const GroupNormSilu&, void*) {
   refuse();
 }
-void group_norm_silu_backward_cuda(const GroupNormSiluBackward&, void*) {
+void run_cuda(const GroupNormSiluBackward&, void*) {
   refuse();
 }
-void add_bias_cuda(const AddBias&, void*) {
+void run_cuda(const AddBias&, void*) {
   refuse();
 }
-void bias_gradient_cuda(const BiasGradient&, void*) {
+void run_cuda(const BiasGradient&, void*) {
   refuse();
 }
-void sum_gradient_cuda(const SumGradient&, void*) {
+void run_cuda(const SumGradient&, void*) {
   refuse();
 }
-void geglu_cuda(const Geglu&, void*) {
+void run_cuda(const Geglu&, void*) {
   refuse();
 }
-void geglu_backward_cuda(const GegluBackward&, void*) {
+void run_cuda(const GegluBackward&, void*) {
   refuse();
 }
-void layer_norm_cuda(const LayerNorm&, void*) {
+void run_cuda(const LayerNorm&, void*) {
   refuse();
 }
-void layer_norm_backward_cuda(const LayerNormBackward&, void*) {
+void run_cuda(const LayerNormBackward&, void*) {
   refuse();
 }
-
-void normals_cuda(const Normals&, void*) {
+void run_cuda(const Normals&, void*) {
   refuse();
 }
 

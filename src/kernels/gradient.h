@@ -12,7 +12,7 @@ struct SumGradient {
   float* sum;       // (n)
   bool replaces;    // instead of being added
 };
-void sum_gradient_cpu(const SumGradient& arguments);
-void sum_gradient_cuda(const SumGradient& arguments, void* stream);
+void run_cpu(const SumGradient& arguments);
+void run_cuda(const SumGradient& arguments, void* stream);
 
 }  // namespace millrace::kernels

@@ -3,8 +3,8 @@
 
 namespace millrace::kernels {
 
-void sum_gradient_cpu(const SumGradient& arguments) {
-  run_sum_gradient(arguments, CpuLauncher{});
+void run_cpu(const SumGradient& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

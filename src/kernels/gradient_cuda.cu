@@ -3,8 +3,8 @@
 
 namespace millrace::kernels {
 
-void sum_gradient_cuda(const SumGradient& arguments, void* stream) {
-  run_sum_gradient(arguments, CudaLauncher{stream});
+void run_cuda(const SumGradient& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
 
 }  // namespace millrace::kernels

@@ -34,7 +34,7 @@ struct SumGradientKernel {
 };
 
 template <class Launcher>
-void run_sum_gradient(const SumGradient& a, const Launcher& launch) {
+void launch_kernels(const SumGradient& a, const Launcher& launch) {
   with_type(a.gradient.element, [&](auto zero) {
     using T = decltype(zero);
     const Grid grid{flat::blocks(a.n, SumGradientKernel<T, true>::most_blocks)};

@@ -40,8 +40,8 @@ struct GroupNormSilu {
   float *mean, *rstd;  // (B, groups), of what is normalized, for backward
   void* workspace;
 };
-void group_norm_silu_cpu(const GroupNormSilu& arguments);
-void group_norm_silu_cuda(const GroupNormSilu& arguments, void* stream);
+void run_cpu(const GroupNormSilu& arguments);
+void run_cuda(const GroupNormSilu& arguments, void* stream);
 
 struct GroupNormSiluBackward {
   GroupNormShape shape;
@@ -56,7 +56,7 @@ struct GroupNormSiluBackward {
   Target time_grad, x_bias_grad, gamma_grad, beta_grad;  // data null: not wanted
   void* workspace;
 };
-void group_norm_silu_backward_cpu(const GroupNormSiluBackward& arguments);
-void group_norm_silu_backward_cuda(const GroupNormSiluBackward& arguments, void* stream);
+void run_cpu(const GroupNormSiluBackward& arguments);
+void run_cuda(const GroupNormSiluBackward& arguments, void* stream);
 
 }  // namespace millrace::kernels

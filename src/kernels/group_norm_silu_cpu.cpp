@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void group_norm_silu_cpu(const GroupNormSilu& arguments) {
-  run_group_norm_silu(arguments, CpuLauncher{});
+void run_cpu(const GroupNormSilu& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
-void group_norm_silu_backward_cpu(const GroupNormSiluBackward& arguments) {
-  run_group_norm_silu_backward(arguments, CpuLauncher{});
+void run_cpu(const GroupNormSiluBackward& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

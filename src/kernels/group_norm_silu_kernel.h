@@ -414,7 +414,7 @@ struct InputGradientKernel {
 };
 
 template <class T, int width, class Launcher>
-void run_forward(const GroupNormSilu& a, const Launcher& launch) {
+void launch_forward(const GroupNormSilu& a, const Launcher& launch) {
   const auto& s = a.shape;
   const auto workspace = cut_workspace(s, a.workspace);
   const auto sums = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_sums);
@@ -428,7 +428,7 @@ void run_forward(const GroupNormSilu& a, const Launcher& launch) {
 }
 
 template <class T, int width, class Launcher>
-void run_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
+void launch_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
   const auto& s = a.shape;
   const auto workspace = cut_workspace(s, a.workspace);
   constexpr int narrow = std::min(width, 4);  // three sums of more channels leave a GPU registers for too few threads
@@ -449,15 +449,17 @@ void run_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
 }
 
 template <class Launcher>
-void run_group_norm_silu(const GroupNormSilu& a, const Launcher& launch) {
-  with_type_and_width(a.element, a.shape.channels, {a.x, a.y},
-                      [&](auto zero, auto width) { run_forward<decltype(zero), decltype(width)::value>(a, launch); });
+void launch_kernels(const GroupNormSilu& a, const Launcher& launch) {
+  with_type_and_width(a.element, a.shape.channels, {a.x, a.y}, [&](auto zero, auto width) {
+    launch_forward<decltype(zero), decltype(width)::value>(a, launch);
+  });
 }
 
 template <class Launcher>
-void run_group_norm_silu_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
-  with_type_and_width(a.element, a.shape.channels, {a.x, a.y_grad, a.x_grad_of_rest, a.x_grad},
-                      [&](auto zero, auto width) { run_backward<decltype(zero), decltype(width)::value>(a, launch); });
+void launch_kernels(const GroupNormSiluBackward& a, const Launcher& launch) {
+  with_type_and_width(
+      a.element, a.shape.channels, {a.x, a.y_grad, a.x_grad_of_rest, a.x_grad},
+      [&](auto zero, auto width) { launch_backward<decltype(zero), decltype(width)::value>(a, launch); });
 }
 
 }  // namespace millrace::kernels

@@ -20,8 +20,8 @@ struct LayerNorm {
   void *sum, *y;             // (rows, C); sum null without residual
   float *mean, *rstd;        // (rows), of s, for backward
 };
-void layer_norm_cpu(const LayerNorm& arguments);
-void layer_norm_cuda(const LayerNorm& arguments, void* stream);
+void run_cpu(const LayerNorm& arguments);
+void run_cuda(const LayerNorm& arguments, void* stream);
 
 struct LayerNormBackward {
   std::int64_t rows;
@@ -34,7 +34,7 @@ struct LayerNormBackward {
   Target gamma_grad, beta_grad;  // data null: not wanted
   void* workspace;
 };
-void layer_norm_backward_cpu(const LayerNormBackward& arguments);
-void layer_norm_backward_cuda(const LayerNormBackward& arguments, void* stream);
+void run_cpu(const LayerNormBackward& arguments);
+void run_cuda(const LayerNormBackward& arguments, void* stream);
 
 }  // namespace millrace::kernels

@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void layer_norm_cpu(const LayerNorm& arguments) {
-  run_layer_norm(arguments, CpuLauncher{});
+void run_cpu(const LayerNorm& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
-void layer_norm_backward_cpu(const LayerNormBackward& arguments) {
-  run_layer_norm_backward(arguments, CpuLauncher{});
+void run_cpu(const LayerNormBackward& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

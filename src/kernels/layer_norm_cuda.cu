@@ -3,11 +3,11 @@
 
 namespace millrace::kernels {
 
-void layer_norm_cuda(const LayerNorm& arguments, void* stream) {
-  run_layer_norm(arguments, CudaLauncher{stream});
+void run_cuda(const LayerNorm& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
-void layer_norm_backward_cuda(const LayerNormBackward& arguments, void* stream) {
-  run_layer_norm_backward(arguments, CudaLauncher{stream});
+void run_cuda(const LayerNormBackward& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
 
 }  // namespace millrace::kernels

@@ -280,7 +280,7 @@ struct LayerNormParameterGradientKernel {
 };
 
 template <class T, int width, class Launcher>
-void run_layer_norm_backward_of(const LayerNormBackward& a, const Launcher& launch) {
+void launch_layer_norm_backward_of(const LayerNormBackward& a, const Launcher& launch) {
   launch(LayerNormInputGradientKernel<T, width>{a}, {RowOfWarp::blocks(a.rows)});
   if (a.gamma_grad.data == nullptr && a.beta_grad.data == nullptr) return;
   const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_sums);
@@ -291,7 +291,7 @@ void run_layer_norm_backward_of(const LayerNormBackward& a, const Launcher& laun
 }
 
 template <class Launcher>
-void run_layer_norm(const LayerNorm& a, const Launcher& launch) {
+void launch_kernels(const LayerNorm& a, const Launcher& launch) {
   with_type(a.element, [&](auto zero) {
     using T = decltype(zero);
     const bool aligned = is_aligned(a.x) && is_aligned(a.residual) && is_aligned(a.sum) && is_aligned(a.y) &&
@@ -314,10 +314,10 @@ void run_layer_norm(const LayerNorm& a, const Launcher& launch) {
 }
 
 template <class Launcher>
-void run_layer_norm_backward(const LayerNormBackward& a, const Launcher& launch) {
+void launch_kernels(const LayerNormBackward& a, const Launcher& launch) {
   with_type_and_width(
       a.element, a.channels, {a.s, a.y_grad, a.s_grad, a.x_grad, a.gamma.data},
-      [&](auto zero, auto width) { run_layer_norm_backward_of<decltype(zero), decltype(width)::value>(a, launch); });
+      [&](auto zero, auto width) { launch_layer_norm_backward_of<decltype(zero), decltype(width)::value>(a, launch); });
 }
 
 }  // namespace millrace::kernels

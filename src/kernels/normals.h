@@ -11,7 +11,7 @@ struct Normals {
   const std::int32_t* words;  // (rows, words_per_row), the bits of uint32
   float* out;                 // (rows, per_row)
 };
-void normals_cpu(const Normals& arguments);
-void normals_cuda(const Normals& arguments, void* stream);
+void run_cpu(const Normals& arguments);
+void run_cuda(const Normals& arguments, void* stream);
 
 }  // namespace millrace::kernels

@@ -3,8 +3,8 @@
 
 namespace millrace::kernels {
 
-void normals_cpu(const Normals& arguments) {
-  run_normals(arguments, CpuLauncher{});
+void run_cpu(const Normals& arguments) {
+  launch_kernels(arguments, CpuLauncher{});
 }
 
 }  // namespace millrace::kernels

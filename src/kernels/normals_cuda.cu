@@ -3,8 +3,8 @@
 
 namespace millrace::kernels {
 
-void normals_cuda(const Normals& arguments, void* stream) {
-  run_normals(arguments, CudaLauncher{stream});
+void run_cuda(const Normals& arguments, void* stream) {
+  launch_kernels(arguments, CudaLauncher{stream});
 }
 
 }  // namespace millrace::kernels

@@ -45,7 +45,7 @@ struct NormalsKernel {
 };
 
 template <class Launcher>
-void run_normals(const Normals& arguments, const Launcher& launch) {
+void launch_kernels(const Normals& arguments, const Launcher& launch) {
   const std::int64_t per_block = NormalsKernel::threads * NormalsKernel::width;
   const auto blocks =
       std::clamp<std::int64_t>((arguments.per_row + per_block - 1) / per_block, 1, NormalsKernel::most_blocks);

@@ -27,13 +27,12 @@ struct GegluFunction : torch::autograd::Function<GegluFunction> {
     auto sizes = x.sizes().vec();
     sizes.back() = channels;
     const auto y = at::empty(sizes, x.options());
-    run(x, geglu_cpu, geglu_cuda,
-        {.rows = y.numel() / channels,
-         .channels = static_cast<int>(channels),
-         .element = element_of(x, "x"),
-         .x = x.const_data_ptr(),
-         .bias = values_of(bias, "bias", {2 * channels}, x),
-         .y = y.mutable_data_ptr()});
+    run(x, Geglu{.rows = y.numel() / channels,
+                 .channels = static_cast<int>(channels),
+                 .element = element_of(x, "x"),
+                 .x = x.const_data_ptr(),
+                 .bias = values_of(bias, "bias", {2 * channels}, x),
+                 .y = y.mutable_data_ptr()});
     context->save_for_backward({x, bias});
     return y;
   }
@@ -48,16 +47,15 @@ struct GegluFunction : torch::autograd::Function<GegluFunction> {
     const auto x_grad = at::empty_like(x);
     const auto bias_grad = gradient_for(bias);
     const auto workspace = make_workspace(bias_grad.defined() ? geglu_workspace(rows, channels) : 0, x);
-    run(x, geglu_backward_cpu, geglu_backward_cuda,
-        {.rows = rows,
-         .channels = static_cast<int>(channels),
-         .element = element_of(x, "x"),
-         .x = x.const_data_ptr(),
-         .y_grad = y_grad.const_data_ptr(),
-         .bias = values_of(bias, "bias", {2 * channels}, x),
-         .x_grad = x_grad.mutable_data_ptr(),
-         .bias_grad = target_of(bias_grad),
-         .workspace = workspace.mutable_data_ptr()});
+    run(x, GegluBackward{.rows = rows,
+                         .channels = static_cast<int>(channels),
+                         .element = element_of(x, "x"),
+                         .x = x.const_data_ptr(),
+                         .y_grad = y_grad.const_data_ptr(),
+                         .bias = values_of(bias, "bias", {2 * channels}, x),
+                         .x_grad = x_grad.mutable_data_ptr(),
+                         .bias_grad = target_of(bias_grad),
+                         .workspace = workspace.mutable_data_ptr()});
     return {x_grad, bias_grad};
   }
 };
@@ -79,11 +77,10 @@ Tensor unit_normals(const Tensor& words, at::IntArrayRef sizes) {
   if (out.numel() == 0) return out;
   TORCH_CHECK(out.numel() / words.size(0) <= std::int64_t{4} << 32, "sizes is ", sizes,
               ": more than 2^34 numbers a row");
-  run(words, normals_cpu, normals_cuda,
-      {.rows = words.size(0),
-       .per_row = out.numel() / words.size(0),
-       .words = words.const_data_ptr<std::int32_t>(),
-       .out = out.mutable_data_ptr<float>()});
+  run(words, Normals{.rows = words.size(0),
+                     .per_row = out.numel() / words.size(0),
+                     .words = words.const_data_ptr<std::int32_t>(),
+                     .out = out.mutable_data_ptr<float>()});
   return out;
 }
 
@@ -96,11 +93,10 @@ void sum_gradient(const Tensor& sum, const Tensor& gradient, bool replaces) {
               sum.strides());
   check_device(gradient, "gradient", sum);
   if (sum.numel() == 0) return;
-  run(sum, sum_gradient_cpu, sum_gradient_cuda,
-      {.n = sum.numel(),
-       .gradient = {gradient.const_data_ptr(), element_of(gradient, "gradient")},
-       .sum = sum.mutable_data_ptr<float>(),
-       .replaces = replaces});
+  run(sum, SumGradient{.n = sum.numel(),
+                       .gradient = {gradient.const_data_ptr(), element_of(gradient, "gradient")},
+                       .sum = sum.mutable_data_ptr<float>(),
+                       .replaces = replaces});
 }
 
 }  // namespace millrace::kernels

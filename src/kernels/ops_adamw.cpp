@@ -54,25 +54,23 @@ void square_sum(const Tensor& gradient, const Tensor& sum) {
   TORCH_CHECK(sum.numel() == 1, "sum has ", sum.numel(), " elements, not one");
   check_numbers(sum, "sum", torch::kFloat64, gradient);
   const auto partials = at::empty({square_sum_partials}, sum.options());
-  run(gradient, square_sum_cpu, square_sum_cuda,
-      {.gradient = gradient_of(gradient),
-       .n = gradient.numel(),
-       .partials = partials.mutable_data_ptr<double>(),
-       .sum = sum.mutable_data_ptr<double>()});
+  run(gradient, SquareSum{.gradient = gradient_of(gradient),
+                          .n = gradient.numel(),
+                          .partials = partials.mutable_data_ptr<double>(),
+                          .sum = sum.mutable_data_ptr<double>()});
 }
 
 void adamw_step(const AdamwShard& shard, const AdamwSettings& settings) {
   const OpScope scope("millrace::adamw_step");
   const auto& gradient = shard.gradient;
-  run(gradient, adamw_cpu, adamw_cuda,
-      {.gradient = gradient_of(gradient),
-       .n = gradient.numel(),
-       .weights = master_of(shard.weights, "weights", gradient),
-       .exp_avg = master_of(shard.exp_avg, "exp_avg", gradient),
-       .exp_avg_sq = master_of(shard.exp_avg_sq, "exp_avg_sq", gradient),
-       .ema = shard.ema.defined() ? master_of(shard.ema, "ema", gradient) : nullptr,
-       .published = published_of(shard.published, gradient),
-       .step = make_adamw_step(settings)});
+  run(gradient, Adamw{.gradient = gradient_of(gradient),
+                      .n = gradient.numel(),
+                      .weights = master_of(shard.weights, "weights", gradient),
+                      .exp_avg = master_of(shard.exp_avg, "exp_avg", gradient),
+                      .exp_avg_sq = master_of(shard.exp_avg_sq, "exp_avg_sq", gradient),
+                      .ema = shard.ema.defined() ? master_of(shard.ema, "ema", gradient) : nullptr,
+                      .published = published_of(shard.published, gradient),
+                      .step = make_adamw_step(settings)});
 }
 
 }  // namespace millrace::kernels

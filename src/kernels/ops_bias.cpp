@@ -30,13 +30,12 @@ Tensor sum_over_rows(const Tensor& y_grad, Layout layout, const Tensor& bias) {
   const auto channels = layout.channels(y_grad), rows = y_grad.numel() / channels;
   const auto bias_grad = at::empty_like(bias);
   const auto workspace = make_workspace(bias_gradient_workspace(rows, channels), y_grad);
-  run(y_grad, bias_gradient_cpu, bias_gradient_cuda,
-      {.rows = rows,
-       .channels = static_cast<int>(channels),
-       .element = element_of(y_grad, "the gradient of y"),
-       .y_grad = y_grad.const_data_ptr(),
-       .bias_grad = target_of(bias_grad),
-       .workspace = workspace.mutable_data_ptr()});
+  run(y_grad, BiasGradient{.rows = rows,
+                           .channels = static_cast<int>(channels),
+                           .element = element_of(y_grad, "the gradient of y"),
+                           .y_grad = y_grad.const_data_ptr(),
+                           .bias_grad = target_of(bias_grad),
+                           .workspace = workspace.mutable_data_ptr()});
   return bias_grad;
 }
 
@@ -68,14 +67,13 @@ struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
     }
     const auto channels = layout.channels(x);
     const auto y = at::empty_like(x);
-    run(x, add_bias_cpu, add_bias_cuda,
-        {.rows = x.numel() / channels,
-         .channels = static_cast<int>(channels),
-         .element = element_of(x, "x"),
-         .x = x.const_data_ptr(),
-         .bias = parameter_of(bias, "bias", channels, x),
-         .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
-         .y = y.mutable_data_ptr()});
+    run(x, AddBias{.rows = x.numel() / channels,
+                   .channels = static_cast<int>(channels),
+                   .element = element_of(x, "x"),
+                   .x = x.const_data_ptr(),
+                   .bias = parameter_of(bias, "bias", channels, x),
+                   .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
+                   .y = y.mutable_data_ptr()});
     context->save_for_backward({bias});
     context->saved_data["is_map"] = layout.is_map;
     context->saved_data["with_residual"] = residual.defined();

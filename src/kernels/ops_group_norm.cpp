@@ -41,19 +41,18 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
     const auto y = at::empty_like(x, channels_last);
     const auto mean = make_statistics({shape.batch, groups}, x), rstd = make_statistics({shape.batch, groups}, x);
     const auto workspace = make_workspace(group_norm_silu_workspace(shape), x);
-    run(x, group_norm_silu_cpu, group_norm_silu_cuda,
-        {.shape = shape,
-         .element = element_of(x, "x"),
-         .with_silu = with_silu,
-         .eps = static_cast<float>(eps),
-         .x = x.const_data_ptr(),
-         .addend = addend_of(time, x_bias, shape, x),
-         .gamma = parameter_of(weight, "weight", shape.channels, x),
-         .beta = parameter_of(bias, "bias", shape.channels, x),
-         .y = y.mutable_data_ptr(),
-         .mean = mean.mutable_data_ptr<float>(),
-         .rstd = rstd.mutable_data_ptr<float>(),
-         .workspace = workspace.mutable_data_ptr()});
+    run(x, GroupNormSilu{.shape = shape,
+                         .element = element_of(x, "x"),
+                         .with_silu = with_silu,
+                         .eps = static_cast<float>(eps),
+                         .x = x.const_data_ptr(),
+                         .addend = addend_of(time, x_bias, shape, x),
+                         .gamma = parameter_of(weight, "weight", shape.channels, x),
+                         .beta = parameter_of(bias, "bias", shape.channels, x),
+                         .y = y.mutable_data_ptr(),
+                         .mean = mean.mutable_data_ptr<float>(),
+                         .rstd = rstd.mutable_data_ptr<float>(),
+                         .workspace = workspace.mutable_data_ptr()});
     context->save_for_backward({x, time, x_bias, weight, bias, mean, rstd});
     context->saved_data["groups"] = groups;
     context->saved_data["with_silu"] = with_silu;
@@ -74,24 +73,23 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
     const auto time_grad = gradient_for(time), x_bias_grad = gradient_for(x_bias);
     const auto weight_grad = gradient_for(weight), bias_grad = gradient_for(bias);
     const auto workspace = make_workspace(group_norm_silu_workspace(shape), x);
-    run(x, group_norm_silu_backward_cpu, group_norm_silu_backward_cuda,
-        {.shape = shape,
-         .element = element_of(x, "x"),
-         .with_silu = context->saved_data["with_silu"].toBool(),
-         .x = x.const_data_ptr(),
-         .y_grad = y_grad.const_data_ptr(),
-         .x_grad_of_rest = rest.defined() ? rest.const_data_ptr() : nullptr,
-         .addend = addend_of(time, x_bias, shape, x),
-         .gamma = parameter_of(weight, "weight", shape.channels, x),
-         .beta = parameter_of(bias, "bias", shape.channels, x),
-         .mean = saved[5].const_data_ptr<float>(),
-         .rstd = saved[6].const_data_ptr<float>(),
-         .x_grad = x_grad.mutable_data_ptr(),
-         .time_grad = target_of(time_grad),
-         .x_bias_grad = target_of(x_bias_grad),
-         .gamma_grad = target_of(weight_grad),
-         .beta_grad = target_of(bias_grad),
-         .workspace = workspace.mutable_data_ptr()});
+    run(x, GroupNormSiluBackward{.shape = shape,
+                                 .element = element_of(x, "x"),
+                                 .with_silu = context->saved_data["with_silu"].toBool(),
+                                 .x = x.const_data_ptr(),
+                                 .y_grad = y_grad.const_data_ptr(),
+                                 .x_grad_of_rest = rest.defined() ? rest.const_data_ptr() : nullptr,
+                                 .addend = addend_of(time, x_bias, shape, x),
+                                 .gamma = parameter_of(weight, "weight", shape.channels, x),
+                                 .beta = parameter_of(bias, "bias", shape.channels, x),
+                                 .mean = saved[5].const_data_ptr<float>(),
+                                 .rstd = saved[6].const_data_ptr<float>(),
+                                 .x_grad = x_grad.mutable_data_ptr(),
+                                 .time_grad = target_of(time_grad),
+                                 .x_bias_grad = target_of(x_bias_grad),
+                                 .gamma_grad = target_of(weight_grad),
+                                 .beta_grad = target_of(bias_grad),
+                                 .workspace = workspace.mutable_data_ptr()});
     return {x_grad, time_grad, x_bias_grad, weight_grad, bias_grad, {}, {}, {}};
   }
 };

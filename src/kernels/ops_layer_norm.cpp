@@ -28,19 +28,18 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     const std::int64_t channels = x.size(-1), rows = x.numel() / channels;
     const auto sum = residual.defined() ? at::empty_like(x) : Tensor(), y = at::empty_like(x);
     const auto mean = make_statistics({rows}, x), rstd = make_statistics({rows}, x);
-    run(x, layer_norm_cpu, layer_norm_cuda,
-        {.rows = rows,
-         .channels = static_cast<int>(channels),
-         .element = element_of(x, "x"),
-         .eps = static_cast<float>(eps),
-         .x = x.const_data_ptr(),
-         .residual = other.data,
-         .gamma = parameter_of(weight, "weight", channels, x),
-         .beta = parameter_of(bias, "bias", channels, x),
-         .sum = sum.defined() ? sum.mutable_data_ptr() : nullptr,
-         .y = y.mutable_data_ptr(),
-         .mean = mean.mutable_data_ptr<float>(),
-         .rstd = rstd.mutable_data_ptr<float>()});
+    run(x, LayerNorm{.rows = rows,
+                     .channels = static_cast<int>(channels),
+                     .element = element_of(x, "x"),
+                     .eps = static_cast<float>(eps),
+                     .x = x.const_data_ptr(),
+                     .residual = other.data,
+                     .gamma = parameter_of(weight, "weight", channels, x),
+                     .beta = parameter_of(bias, "bias", channels, x),
+                     .sum = sum.defined() ? sum.mutable_data_ptr() : nullptr,
+                     .y = y.mutable_data_ptr(),
+                     .mean = mean.mutable_data_ptr<float>(),
+                     .rstd = rstd.mutable_data_ptr<float>()});
     context->save_for_backward({sum.defined() ? sum : x, weight, bias, mean, rstd});
     context->saved_data["with_residual"] = residual.defined();
     context->set_materialize_grads(false);
@@ -61,20 +60,19 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     const auto weight_grad = gradient_for(weight), bias_grad = gradient_for(bias);
     const bool with_parameters = weight_grad.defined() || bias_grad.defined();
     const auto workspace = make_workspace(with_parameters ? layer_norm_workspace(rows, channels) : 0, s);
-    run(s, layer_norm_backward_cpu, layer_norm_backward_cuda,
-        {.rows = rows,
-         .channels = static_cast<int>(channels),
-         .element = element_of(s, "x"),
-         .s = s.const_data_ptr(),
-         .y_grad = y_grad.const_data_ptr(),
-         .s_grad = s_grad.defined() ? s_grad.const_data_ptr() : nullptr,
-         .gamma = parameter_of(weight, "weight", channels, s),
-         .mean = saved[3].const_data_ptr<float>(),
-         .rstd = saved[4].const_data_ptr<float>(),
-         .x_grad = x_grad.mutable_data_ptr(),
-         .gamma_grad = target_of(weight_grad),
-         .beta_grad = target_of(bias_grad),
-         .workspace = workspace.mutable_data_ptr()});
+    run(s, LayerNormBackward{.rows = rows,
+                             .channels = static_cast<int>(channels),
+                             .element = element_of(s, "x"),
+                             .s = s.const_data_ptr(),
+                             .y_grad = y_grad.const_data_ptr(),
+                             .s_grad = s_grad.defined() ? s_grad.const_data_ptr() : nullptr,
+                             .gamma = parameter_of(weight, "weight", channels, s),
+                             .mean = saved[3].const_data_ptr<float>(),
+                             .rstd = saved[4].const_data_ptr<float>(),
+                             .x_grad = x_grad.mutable_data_ptr(),
+                             .gamma_grad = target_of(weight_grad),
+                             .beta_grad = target_of(bias_grad),
+                             .workspace = workspace.mutable_data_ptr()});
     return {x_grad, with_residual ? x_grad : Tensor(), weight_grad, bias_grad, {}};
   }
 };

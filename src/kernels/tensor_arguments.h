@@ -98,13 +98,12 @@ inline void check_first_derivative() {
 // The twin of the host, or the kernel on LibTorch's stream. On LibTorch's meta device there is nothing to compute
 // (tests/train/device_step_test.cpp).
 template <class Arguments>
-void run(const Tensor& x, void (*cpu)(const Arguments&), void (*cuda)(const Arguments&, void*),
-         const Arguments& arguments) {
+void run(const Tensor& x, const Arguments& arguments) {
   TORCH_CHECK(x.is_cpu() || x.is_cuda() || x.is_meta(), "tensors are on ", x.device(), ", not on a CPU or a CUDA GPU");
   if (x.is_meta()) return;
-  if (x.is_cpu()) return cpu(arguments);
+  if (x.is_cpu()) return run_cpu(arguments);
   const c10::DeviceGuard guard(x.device());
-  cuda(arguments, current_stream(x.device().index()));
+  run_cuda(arguments, current_stream(x.device().index()));
   check_launches();
 }
 
