@@ -84,18 +84,18 @@ struct AdamwKernel {
   template <class Block>
   MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
     block.phase([&](int thread) {
+      const AdamwStep step = arguments.step;  // beside what is written, it would be read again for every element
       const std::int64_t packs = aligned ? arguments.n / flat::width : 0;
       const std::int64_t stride = static_cast<std::int64_t>(block.grid.x) * threads;
       const std::int64_t first = block.x * std::int64_t{threads} + thread;
-      for (std::int64_t pack = first; pack < packs; pack += stride) update<flat::width>(pack * flat::width);
-      for (std::int64_t at = packs * flat::width + first; at < arguments.n; at += stride) update<1>(at);
+      for (std::int64_t pack = first; pack < packs; pack += stride) update<flat::width>(pack * flat::width, step);
+      for (std::int64_t at = packs * flat::width + first; at < arguments.n; at += stride) update<1>(at, step);
     });
   }
 
   // Of the elements from `at`.
   template <int width>
-  MILLRACE_HOST_DEVICE void update(std::int64_t at) const {
-    const AdamwStep& s = arguments.step;
+  MILLRACE_HOST_DEVICE void update(std::int64_t at, const AdamwStep& s) const {
     float gradient[width], weights[width], exp_avg[width], exp_avg_sq[width], ema[width] = {};
     load(static_cast<const T*>(arguments.gradient.data) + at, gradient);
     load(arguments.weights + at, weights);
