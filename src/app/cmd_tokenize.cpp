@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/text/tokenizer.h"
 

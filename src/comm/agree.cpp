@@ -8,8 +8,8 @@
 #include "millrace/comm/fault.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/world.h"
-#include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 

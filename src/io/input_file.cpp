@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 

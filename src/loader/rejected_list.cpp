@@ -14,6 +14,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/secrets.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 

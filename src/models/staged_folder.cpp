@@ -10,6 +10,7 @@
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/json.h"
 #include "millrace/models/weights.h"
 

@@ -14,6 +14,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/json.h"
 #include "run_events.h"
 

@@ -56,7 +56,5 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name);
 Hash128 hash_file(const fs::path& path);
 // What is read from the file next comes from the disk, as far as the system heeds that.
 void drop_cached_pages(const fs::path& path);
-// Writes of `what` to `path` failed with errno: the message names the path and what to do (ENOSPC, EDQUOT, EACCES...).
-[[noreturn]] void fail_errno(const char* what, const fs::path& path);
 
 }  // namespace millrace

@@ -40,6 +40,9 @@ class RefusedError : public StorageError {
 bool is_storage_fault(int code);
 // "EIO" for EIO.
 std::string errno_name(int code);
+// `what` of `path` failed with errno: the message names the path and what to do (ENOSPC, EDQUOT, EACCES...). A
+// StorageError where it is such a fault, else an AccessError.
+[[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path);
 // Throws the StorageError of a file that has become shorter since it was opened.
 [[noreturn]] void fail_shortened(const std::filesystem::path& path);
 // Throws the StorageError that `code` stands for; does nothing for success and for everything else.

@@ -11,6 +11,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "millrace/core/error.h"
-#include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
