@@ -127,13 +127,12 @@ void put_lines_back(const fs::path& path) {
 
 // Event files of lives that went back: gone with what they told, or as all others once the older lines were abandoned.
 void settle_event_files(const fs::path& run_dir) {
-  std::error_code none;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(run_dir / run_file::tensorboard, none))
-    if (step_of_lines_beyond(entry.path())) files.push_back(entry.path());
-  for (const auto& file : files) {
-    const bool was_given_up = fs::exists(lines_beyond(run_dir / run_file::metrics, *step_of_lines_beyond(file)));
-    std::error_code error;
+  std::error_code error;
+  for (const auto& entry : list_folder(run_dir / run_file::tensorboard, error)) {
+    const auto& file = entry.path();
+    const auto step = step_of_lines_beyond(file);
+    if (!step) continue;
+    const bool was_given_up = fs::exists(lines_beyond(run_dir / run_file::metrics, *step));
     was_given_up ? (void)fs::remove(file, error) : fs::rename(file, file.parent_path() / file.stem(), error);
     if (error) log::warning("TensorBoard will not show all steps: {}: {}", file.string(), error.message());
   }

@@ -20,7 +20,7 @@ constexpr const char* keep_name = "KEEP";
 static std::vector<fs::path> leftovers_in(const fs::path& checkpoints) {
   std::error_code error;
   std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+  for (const auto& entry : list_folder(checkpoints, error)) {
     const auto extension = entry.path().extension().string();
     if (extension.starts_with(".tmp") || extension == ".trash") leftovers.push_back(entry.path());
   }
@@ -54,7 +54,7 @@ void tell_of_abandoned(const fs::path& run_dir) {
   std::uintmax_t bytes = 0;
   std::error_code error;
   for (const auto& folder : {run_dir, checkpoints_in(run_dir)})
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
+    for (const auto& entry : list_folder(folder, error)) {
       if (!entry.path().extension().string().starts_with(".abandoned-")) continue;
       ++count;
       bytes += bytes_in(entry.path());
@@ -97,10 +97,8 @@ void keep_for_good(const fs::path& checkpoint) {
 
 void put_aside(const fs::path& checkpoint) {
   std::error_code error;
-  std::vector<fs::path> earlier;
-  for (const auto& entry : fs::directory_iterator(checkpoint.parent_path(), error))
-    if (entry.path().extension() == ".damaged") earlier.push_back(entry.path());
-  for (const auto& path : earlier) fs::remove_all(path, error);
+  for (const auto& entry : list_folder(checkpoint.parent_path(), error))
+    if (entry.path().extension() == ".damaged") fs::remove_all(entry.path(), error);
   fs::rename(checkpoint, checkpoint.string() + ".damaged", error);
   if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
 }

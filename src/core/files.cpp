@@ -125,6 +125,14 @@ int open_to_append(const fs::path& path) {
   fail_errno("cannot open", path);
 }
 
+// The iterator's own ++ throws, whatever it was made with.
+std::vector<fs::directory_entry> list_folder(const fs::path& folder, std::error_code& error) {
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    entries.push_back(*entry);
+  return entries;
+}
+
 void fsync_directory(const fs::path& path) {
   const Descriptor directory(path, O_RDONLY | O_DIRECTORY);
   // Some file systems cannot sync a directory and say EINVAL, EBADF or ENOTSUP; their renames are as durable as they

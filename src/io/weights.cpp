@@ -3,6 +3,7 @@
 #include <set>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -113,7 +114,7 @@ const fs::path& Weights::file_of(std::string_view name) const {
 // STEM.fp16.safetensors or the like; empty where there is none.
 static std::string other_variant(const fs::path& folder, std::string_view stem) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  for (const auto& entry : list_folder(folder, error)) {
     auto name = entry.path().filename().string();
     const bool is_whole = name != fmt::format("{}.safetensors", stem) && name.find("-of-") == name.npos;
     if (is_whole && name.starts_with(fmt::format("{}.", stem)) && name.ends_with(".safetensors")) return name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "millrace/core/abandoned.h"
+#include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/json.h"
@@ -35,10 +36,10 @@ bool is_without_description(const fs::path& latent_file) {
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> paths, latent_files, abandoned;
   std::error_code error;  // a folder that is not there yet has none
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() == ".json") paths.push_back(entry->path());
-    if (is_abandoned(*entry)) abandoned.push_back(entry->path());
-    if (entry->path().extension() == ".h5") latent_files.push_back(entry->path());
+  for (const auto& entry : list_folder(folder, error)) {
+    if (entry.path().extension() == ".json") paths.push_back(entry.path());
+    if (is_abandoned(entry)) abandoned.push_back(entry.path());
+    if (entry.path().extension() == ".h5") latent_files.push_back(entry.path());
   }
   check_storage(error, folder);
   std::sort(paths.begin(), paths.end());

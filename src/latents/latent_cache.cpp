@@ -12,6 +12,7 @@
 
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/process_name.h"
@@ -299,10 +300,15 @@ json inspect_latent_cache(const fs::path& folder) {
     report[description.shape.text_name()] = description.shape.text;
     const auto manifest = try_read_cache_manifest(folder);
     report["complete"] = manifest.has_value();
-    std::error_code ignored;
-    for (const auto& archive : fs::directory_iterator(folder / "rows", ignored)) {
+    const auto list = [](const fs::path& path) {
+      std::error_code error;
+      auto entries = list_folder(path, error);
+      check_storage(error, path);
+      return entries;
+    };
+    for (const auto& archive : list(folder / "rows")) {
       RowsOfArchive rows;
-      for (const auto& entry : fs::directory_iterator(archive.path(), ignored)) {
+      for (const auto& entry : list(archive.path())) {
         if (entry.path().extension() != ".json") continue;
         try {
           look_at(entry.path(), description.shape, rows);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/dataset/row.h"
 #include "millrace/dataset/table_split_reader.h"
@@ -181,11 +182,11 @@ void check_first_row(const SourceConfig& source, const std::string& path, const 
 bool is_latent_parquet(const SourceConfig& source) {
   const std::string& path = source.path.front();
   if (path.ends_with(".parquet") || (is_s3(path) && path.ends_with('/'))) return true;
-  std::error_code not_there;
   if (is_latent_cache(path)) return false;
-  for (const auto& entry : fs::directory_iterator(path, not_there))
-    if (entry.path().extension() == ".parquet") return true;
-  return false;
+  std::error_code error;
+  const auto entries = list_folder(path, error);
+  check_storage(error, path);
+  return std::ranges::any_of(entries, [](const auto& entry) { return entry.path().extension() == ".parquet"; });
 }
 
 void check_latent_tables(const SourceConfig& source, const Manifest& manifest, const LatentTableOptions& options) {

@@ -770,6 +770,26 @@ TEST(CheckpointWriter, WhatCannotBeReadBackAsWrittenIsPutAsideAndCostsNoOlderOne
   EXPECT_TRUE(std::filesystem::exists(run.checkpoint(30) / "KEEP")) << "for the one of step 20";
 }
 
+// Of such a disk nothing is asked that could end one rank alone.
+TEST(CheckpointWriter, WhatIsDamagedIsPutAsideWhereItsFolderCannotBeListed) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  writer.start(training.model, training.optimizer, state_at(20), {});
+  while (writer.busy()) std::this_thread::yield();
+  test_world().group().barrier();
+  on_rank_0([&] { damage(run.checkpoint(20).string() + ".tmp-1/" + first_shard(training), -1); });
+  EXPECT_TRUE(writer.commit());
+  while (writer.busy()) std::this_thread::yield();
+  // ., .. and the checkpoint: then comes the end.
+  test::inject({.parts = "checkpoints", .code = ESTALE, .at = test::Fault::At::list, .after = 3, .seconds = 1000});
+  EXPECT_EQ(writer.settle(), CheckpointWriter::Found::damaged);
+  on_rank_0([] { EXPECT_EQ(test::fault_failures(), 1); });
+  test::clear_fault();
+  test_world().group().barrier();
+  EXPECT_TRUE(std::filesystem::exists(run.checkpoint(20).string() + ".damaged"));
+}
+
 // For tests/golden/checkpoints when the format changes: mpirun -n 3 checkpoint_test --gtest_also_run_disabled_tests
 // --gtest_filter='Golden.*', with GOLDEN_OUT = a folder that holds an empty one called checkpoints.
 TEST(Golden, DISABLED_IsWritten) {

@@ -1,3 +1,5 @@
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <vector>
 
 #include "core/file_size_limit.h"
@@ -22,7 +25,8 @@
 
 namespace {
 
-int answer_of_directories = 0;  // an errno, of fsync; 0 = as the system has it
+int answer_of_directories = 0;     // an errno, of fsync; 0 = as the system has it
+int entries_before_eio = INT_MAX;  // that readdir gives
 
 }  // namespace
 
@@ -33,6 +37,13 @@ extern "C" int fsync(int fd) {
     return static_cast<int>(::syscall(SYS_fsync, fd));
   errno = answer_of_directories;
   return -1;
+}
+
+extern "C" dirent* readdir(DIR* folder) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, "readdir"));
+  if (entries_before_eio == INT_MAX || entries_before_eio-- > 0) return real(folder);
+  errno = EIO;
+  return nullptr;
 }
 
 namespace millrace {
@@ -245,6 +256,33 @@ TEST(Files, ADirectoryThatCannotBeSyncedIsLeftAsItIsAndOneThatFailsIsAnError) {
   answer_of_directories = EIO;
   EXPECT_THROW(write_file_atomically(dir / "a", "1"), StorageError);
   answer_of_directories = 0;
+}
+
+TEST(Files, AFolderIsListedAndMayBeChangedMeanwhile) {
+  const TempDir dir;
+  for (const char* name : {"a", "b", "c"}) dir.write(name, name);
+  std::error_code error = std::make_error_code(std::errc::io_error);
+  const auto entries = list_folder(dir.path(), error);
+  EXPECT_EQ(entries.size(), 3u);
+  EXPECT_FALSE(error);
+  for (const auto& entry : entries) EXPECT_TRUE(fs::remove(entry.path()));
+  EXPECT_TRUE(list_folder(dir / "nowhere", error).empty());
+  EXPECT_EQ(error, std::errc::no_such_file_or_directory);
+}
+
+TEST(Files, AFolderIsListedAsFarAsItCanBeRead) {
+  const TempDir dir;
+  for (const char* name : {"a", "b", "c"}) dir.write(name, name);
+  for (int entries = 0; entries <= 5; ++entries) {  // with . and ..
+    std::error_code error;
+    entries_before_eio = entries;
+    const auto listed = list_folder(dir.path(), error);
+    entries_before_eio = INT_MAX;
+    EXPECT_EQ(error, std::errc::io_error) << entries;
+    const int files = static_cast<int>(listed.size());
+    EXPECT_LE(files, entries);
+    EXPECT_GE(files, entries - 2);
+  }
 }
 
 // A process of another container may have the same number.

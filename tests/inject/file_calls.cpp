@@ -1,6 +1,7 @@
 // libc's calls on files, as the program and the libraries that it links find them: an executable's symbols come first.
 // What libc calls inside itself does not come by here; NOTE [Streams] has what is done about that.
 #undef _FORTIFY_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -257,6 +258,16 @@ int remove(const char* path) {
 int mkdir(const char* path, mode_t mode) {
   static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
   return guarded(Call::mkdir, path, [&] { return real(path, mode); });
+}
+
+dirent* readdir(DIR* folder) {
+  static const auto real = next<dirent* (*)(DIR*)>("readdir");
+  if (!is_armed()) return real(folder);
+  const int before = errno;  // by which alone an error differs from the end
+  const std::string path = path_of(::dirfd(folder));
+  const Verdict verdict = path.empty() ? Verdict{} : at(Call::list, path);
+  errno = verdict.error ? verdict.error : before;
+  return verdict.error ? nullptr : real(folder);
 }
 
 int ftruncate(int fd, off_t bytes) {

@@ -23,8 +23,9 @@ constexpr std::array<std::pair<const char*, Kind>, 14> kinds = {{{"kill", Kind::
                                                                  {"nan", Kind::nan},
                                                                  {"flip", Kind::flip}}};
 
-constexpr std::array<std::pair<const char*, Call>, 18> calls = {{{"open", Call::open},
+constexpr std::array<std::pair<const char*, Call>, 19> calls = {{{"open", Call::open},
                                                                  {"create", Call::create},
+                                                                 {"list", Call::list},
                                                                  {"read", Call::read},
                                                                  {"write", Call::write},
                                                                  {"fsync", Call::fsync},
@@ -103,10 +104,11 @@ RANK     a number or *
 STEP     a number or *; 0 = before the first step and after the last
 PLACE    PHASE, CALL, CALL=PATH, PHASE/CALL=PATH, or *
   PHASE  as in the files of fault/, with - for blanks: starting, waiting-for-samples, saving, ...
-  CALL   open create read write fsync close rename unlink mkdir truncate
+  CALL   open create list read write fsync close rename unlink mkdir truncate
          mpi-init mpi-send mpi-receive mpi-test mpi-reduce mpi-collective mpi-gather mpi-finalize; mpi-reduce are the
          sums of a step's loss and norm, gradients and parcels go by mpi-send and mpi-receive; mpi-gather is when all
-         parts of a tensor have come, of which each trainer has summed or updated one
+         parts of a tensor have come, of which each trainer has summed or updated one; list is a look for the next name
+         in a folder
   PATH   the end of the file's path, or any part of it that ends in /; that of a rename, or of a link, which counts as
          one, is the new one. Temporary names are NAME.tmp, event files are events, whatever follows; those that a
          latent cache has in tmp/ are all scratch.h5

@@ -13,6 +13,7 @@ enum class Kind { kill, power, stop, abort, exit, hang, slow, eio, enospc, edquo
 enum class Call {
   open,
   create,
+  list,
   read,
   write,
   fsync,

@@ -80,6 +80,8 @@ void add_reads(Places& places) {
   places.add({"kill@*:*:open=text_encoder/model.safetensors"}, killed);
   places.add({"eio@*:*:open=checkpoints/:1+"}, refused);
   places.add({"eio@*:*:read=checkpoints/:1+"}, refused);
+  places.add({"eio@*:*:list=checkpoints:1+"}, refused);
+  places.add({"eio@0:*:saving/list=checkpoints:1+"}, failed);
   places.add({"eio@*:*:read=step-00000004/:1+"}, undisturbed).says = "could not be read back";
   places.add({"eio@0:*:open=run/LEASE:1+"}, refused);  // it may be another's
   places.add({"short@*:*:read:1+"}, undisturbed);

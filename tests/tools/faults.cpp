@@ -1,11 +1,13 @@
 #undef _FORTIFY_SOURCE
 #include "tools/faults.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -106,6 +108,13 @@ ssize_t read_watched(int fd, Read read) {
   return is_watched(fd) && fails(Fault::At::read) ? -1 : read();
 }
 
+std::string path_of(DIR* folder) {
+  std::array<char, 4096> path{};
+  const auto length =
+      ::readlink(("/proc/self/fd/" + std::to_string(::dirfd(folder))).c_str(), path.data(), path.size());
+  return {path.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))};
+}
+
 mode_t mode_in(int flags, va_list arguments) {
   return (flags & (O_CREAT | O_TMPFILE)) ? static_cast<mode_t>(va_arg(arguments, int)) : 0;
 }
@@ -191,6 +200,11 @@ ssize_t pread64(int fd, void* out, size_t bytes, off64_t at) {
 int stat(const char* path, struct stat* out) noexcept {
   static const auto real = next<int (*)(const char*, struct stat*)>("stat");
   return is_meant(path) && fails(Fault::At::stat) ? -1 : real(path, out);
+}
+
+dirent* readdir(DIR* folder) {
+  static const auto real = next<dirent* (*)(DIR*)>("readdir");
+  return is_meant(path_of(folder).c_str()) && fails(Fault::At::list) ? nullptr : real(folder);
 }
 
 ssize_t __read_chk(int fd, void* out, size_t bytes, size_t) {

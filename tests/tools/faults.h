@@ -3,14 +3,14 @@
 #include <cstdint>
 #include <string>
 
-// Storage that fails: a library that stands before libc's open, read, pread and stat. Tests link it; a whole program
-// gets it by LD_PRELOAD and MILLRACE_FAULT="ERRNO:AFTER:SECONDS:PART|PART...", see Fault.
+// Storage that fails: a library that stands before libc's open, read, pread, stat and readdir. Tests link it; a whole
+// program gets it by LD_PRELOAD and MILLRACE_FAULT="ERRNO:AFTER:SECONDS:PART|PART...", see Fault.
 namespace millrace::test {
 
 struct Fault {
-  enum class At { read, open, stat };
+  enum class At { read, open, stat, list };
 
-  std::string parts;       // files whose path holds one of these, separated by |
+  std::string parts;       // files, or for `list` folders, whose path holds one of these, separated by |
   int code = EIO;          // what a call that fails says
   At at = At::read;        // what fails
   std::int64_t after = 0;  // so many calls are left alone first

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "millrace/core/hash.h"
@@ -42,6 +43,9 @@ std::string read_file(const fs::path& path);  // Error(io) naming the path
 // For whole lines at the end of a file, which is made where there is none. A link of that name is not followed, since
 // it may lead to a file of somebody else: Error(io) names it.
 int open_to_append(const fs::path& path);
+// What lies in a folder, in any order, as far as it can be read; so that it may be changed while one goes through that.
+// `error` says why there is no more, also where there is no folder.
+std::vector<fs::directory_entry> list_folder(const fs::path& folder, std::error_code& error);
 void fsync_directory(const fs::path& path);
 // A folder's name as it is without a slash at its end, behind which there is no filename().
 fs::path without_last_slash(const fs::path& path);

@@ -72,9 +72,9 @@ std::string content_name_of_images(const fs::path& folder) {
 std::string content_name_of_network(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> files;
-  for (fs::directory_iterator entries(folder, error), end; !error && entries != end; entries.increment(error))
+  for (const auto& entry : list_folder(folder, error))
     for (const char* kind : {".safetensors", ".json", ".txt"})
-      if (entries->path().extension() == kind && entries->is_regular_file()) files.push_back(entries->path());
+      if (entry.path().extension() == kind && entry.is_regular_file()) files.push_back(entry.path());
   if (error) fail(Exit::io, "{}: {}", folder.string(), error.message());
   std::ranges::sort(files);
   Hasher128 hasher;

@@ -24,9 +24,8 @@ static bool is_own_grid(const fs::path& file) {
 std::vector<fs::path> list_images(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> files;
-  for (fs::directory_iterator entries(folder, error), end; !error && entries != end; entries.increment(error))
-    if (is_image(entries->path()) && !is_own_grid(entries->path()) && entries->is_regular_file())
-      files.push_back(entries->path());
+  for (const auto& entry : list_folder(folder, error))
+    if (is_image(entry.path()) && !is_own_grid(entry.path()) && entry.is_regular_file()) files.push_back(entry.path());
   if (error) fail(Exit::io, "{}: {}", folder.string(), error.message());
   if (files.empty()) fail(Exit::io, "{} holds no images (png, jpg, jpeg, webp)", folder.string());
   std::ranges::sort(files, {}, [](const fs::path& file) { return file.filename().string(); });

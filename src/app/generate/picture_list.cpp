@@ -63,7 +63,7 @@ bool is_painted(const ListedPicture& picture) {
 std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& out, std::size_t count) {
   std::vector<std::filesystem::path> found;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(out, ignored)) {
+  for (const auto& entry : list_folder(out, ignored)) {
     const auto stem = entry.path().stem().string();
     const bool is_number = stem.size() >= 5 && stem.size() < 19 &&
                            std::ranges::all_of(stem, [](unsigned char c) { return std::isdigit(c); });

@@ -1,22 +1,19 @@
 #include "preflight/scratch_folder.h"
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
 
 namespace millrace::preflight {
-
-namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = ".preflight-";
 
 static void remove_leftovers(const fs::path& run_dir) {
   std::error_code ignored;
-  std::vector<fs::path> left;
-  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+  for (const auto& entry : list_folder(run_dir, ignored)) {
     const auto name = entry.path().filename().string();
-    if (name.starts_with(prefix) && process_is_gone(name.substr(prefix.size()))) left.push_back(entry.path());
+    if (name.starts_with(prefix) && process_is_gone(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
   }
-  for (const auto& path : left) fs::remove_all(path, ignored);
 }
 
 fs::path ScratchFolder::make(const std::string& key, const fs::path& folder) {

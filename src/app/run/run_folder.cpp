@@ -51,7 +51,7 @@ static bool is_the_owners(const std::filesystem::path& name) {
 static void remove_half_written_files(const std::filesystem::path& run_dir) {
   std::error_code error;
   std::vector<std::filesystem::path> leftovers;
-  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
+  for (const auto& entry : list_folder(run_dir, error)) {
     const auto extension = entry.path().extension().string();
     if (!extension.starts_with(".tmp-") || extension.starts_with(".tmp-" + process_name() + "-")) continue;
     if (is_the_owners(entry.path().stem()) || is_abandoned(entry)) leftovers.push_back(entry.path());

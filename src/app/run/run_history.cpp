@@ -70,7 +70,7 @@ Json parts_of(const nlohmann::json& json, std::initializer_list<const char*> key
 Json faults_in(const fs::path& run_dir) {
   std::vector<nlohmann::json> faults;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir / run_file::fault, error))
+  for (const auto& entry : list_folder(run_dir / run_file::fault, error))
     if (auto fault = object_or_null(entry.path()); !fault.is_null()) faults.push_back(std::move(fault));
   std::ranges::sort(faults, {}, [](const nlohmann::json& fault) {
     const auto number = [&](const char* key) {

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include "export.h"
 #include "millrace/core/error.h"
@@ -58,10 +57,8 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 void remove_half_exports(const fs::path& run_dir) {
   const auto start = export_of(run_dir).filename().string() + ".new-";
   std::error_code ignored;
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(run_dir, ignored))
-    if (entry.path().filename().string().starts_with(start)) leftovers.push_back(entry.path());
-  for (const auto& path : leftovers) fs::remove_all(path, ignored);
+  for (const auto& entry : list_folder(run_dir, ignored))
+    if (entry.path().filename().string().starts_with(start)) fs::remove_all(entry.path(), ignored);
 }
 
 }  // namespace

@@ -75,11 +75,11 @@ struct Contents {
 Contents contents_of(const fs::path& directory) {
   Contents contents;
   std::error_code error, ignored;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const auto& entry : list_folder(directory, error)) {
+    const std::string name = entry.path().filename().string();
     if (name.starts_with('.')) continue;
-    if (entry->is_directory(ignored)) {
-      contents.folders.insert(entry->path());
+    if (entry.is_directory(ignored)) {
+      contents.folders.insert(entry.path());
     } else if (ends_with_any(lower(name), image_suffixes)) {
       contents.has_images = true;
     }
