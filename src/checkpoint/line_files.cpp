@@ -1,7 +1,6 @@
 #include "millrace/checkpoint/line_files.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -182,11 +181,11 @@ void abandon_lines(const fs::path& run_dir) {
 }
 
 std::optional<std::int64_t> step_of_lines_beyond(const fs::path& file) {
-  constexpr std::string_view start = ".beyond-step-";
+  constexpr std::string_view start = ".beyond-";
   const auto extension = file.extension().string();
   if (!extension.starts_with(start)) return std::nullopt;
-  const std::int64_t step = std::strtoll(extension.c_str() + start.size(), nullptr, 10);
-  return lines_beyond(file.stem(), step) == file.filename() ? std::optional(step) : std::nullopt;
+  const auto step = step_of_name(std::string_view(extension).substr(start.size()));
+  return step && lines_beyond(file.stem(), *step) == file.filename() ? step : std::nullopt;
 }
 
 }  // namespace millrace

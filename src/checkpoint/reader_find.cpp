@@ -1,6 +1,5 @@
 #include <algorithm>
-#include <charconv>
-#include <regex>
+#include <functional>
 
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
@@ -11,20 +10,13 @@
 namespace millrace {
 
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir) {
-  static const std::regex pattern("step-([0-9]{8,})");
   std::vector<CheckpointName> found;
   const auto folder = checkpoints_in(run_dir);
   if (!std::filesystem::is_directory(folder)) return found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::smatch match;
-    const auto name = entry.path().filename().string();
-    if (!entry.is_directory() || !std::regex_match(name, match, pattern)) continue;
-    std::int64_t step = 0;
-    const auto digits = match.str(1);
-    const auto error = std::from_chars(digits.data(), digits.data() + digits.size(), step).ec;
-    if (error == std::errc()) found.push_back({entry.path(), step});  // no run comes to others
-  }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (const auto step = step_of_name(entry.path().filename().string()); step && entry.is_directory())
+      found.push_back({entry.path(), *step});
+  std::ranges::sort(found, std::greater(), &CheckpointName::step);
   return found;
 }
 

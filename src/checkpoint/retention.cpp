@@ -1,6 +1,7 @@
 #include "retention.h"
 
 #include <ranges>
+#include <regex>
 #include <vector>
 
 #include "millrace/checkpoint/line_files.h"
@@ -17,13 +18,18 @@ namespace millrace {
 
 constexpr const char* keep_name = "KEEP";
 
+// What CheckpointWriter was making, under its lease, or deleting. A copy that somebody has called step-N.tmp is theirs.
+static bool is_leftover(const fs::path& path) {
+  static const std::regex temporary(R"(\.tmp-[0-9a-f]{16}-[0-9]+-[0-9a-f]{8}-[0-9]+)");
+  const auto extension = path.extension().string();
+  return step_of_name(path.stem().string()) && (extension == ".trash" || std::regex_match(extension, temporary));
+}
+
 static std::vector<fs::path> leftovers_in(const fs::path& checkpoints) {
   std::error_code error;
   std::vector<fs::path> leftovers;
-  for (const auto& entry : list_folder(checkpoints, error)) {
-    const auto extension = entry.path().extension().string();
-    if (extension.starts_with(".tmp") || extension == ".trash") leftovers.push_back(entry.path());
-  }
+  for (const auto& entry : list_folder(checkpoints, error))
+    if (is_leftover(entry.path())) leftovers.push_back(entry.path());
   return leftovers;
 }
 

@@ -182,7 +182,8 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   job->point = state.point();
   job->replaces_older = !options_.goes_back || state.losses.skips_in_a_row == 0;
   job->final_name = checkpoints_in(run_dir_) / step_name(state.step);
-  // Each save has a name of its own: a network file system may still know the last one's as something else.
+  // Each save has a name of its own: a network file system may still know the last one's as something else. The next
+  // start knows by this name what a killed one has left (retention.cpp).
   job->temporary = fmt::format("{}.tmp{}-{}", job->final_name.string(),
                                options_.lease ? "-" + options_.lease->nonce() : "", ++saves_);
   if (const auto file = files_->file_of(trainers_.rank())) job->own_file = file_name(*file, files_->files());

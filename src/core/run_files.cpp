@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <system_error>
 
 namespace millrace {
@@ -31,6 +33,18 @@ std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint)
 
 std::string step_name(std::int64_t step) {
   return fmt::format("step-{:08d}", step);
+}
+
+std::optional<std::int64_t> step_of_name(std::string_view name) {
+  constexpr std::string_view start = "step-";
+  constexpr std::size_t fewest_digits = 8;
+  if (!name.starts_with(start)) return std::nullopt;
+  const auto digits = name.substr(start.size());
+  const bool is_number = std::ranges::all_of(digits, [](char c) { return '0' <= c && c <= '9'; });
+  if (digits.size() < fewest_digits || !is_number) return std::nullopt;
+  std::int64_t step = 0;
+  const auto error = std::from_chars(digits.begin(), digits.end(), step).ec;
+  return error == std::errc() ? std::optional(step) : std::nullopt;  // no run comes to larger ones
 }
 
 std::string rank_name(std::int64_t rank) {

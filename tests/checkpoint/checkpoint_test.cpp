@@ -656,7 +656,7 @@ TEST(CheckpointWriter, RemovesWhatAKilledRunHasLeft) {
     CheckpointWriter writer(run.path(), test_world().group(), {}, {});
     save(writer, training, 1);
   }
-  const auto half = run.path() / "checkpoints/step-00000009.tmp",
+  const auto half = run.path() / "checkpoints/step-00000009.tmp-0123456789abcdef-17-0123abcd-2",
              deleted = run.path() / "checkpoints/step-00000000.trash";
   on_rank_0([&] {
     for (const auto& path : {half, deleted}) std::filesystem::create_directories(path / "inner");

@@ -153,12 +153,18 @@ TEST_F(Retention, WhatAKilledRunLeftIsCountedAndRemoved) {
   make({1});
   write_file_atomically(path(1) / "shard", std::string(1000, 'x'));
   EXPECT_EQ(leftover_bytes(folder_.path()), 0);
-  for (const auto* name : {"step-00000002.tmp-1a-2b-1", "step-00000001.trash"}) {
-    std::filesystem::create_directories(folder_.path() / "checkpoints" / name);
-    write_file_atomically(folder_.path() / "checkpoints" / name / "shard", std::string(500, 'x'));
-  }
+  const auto checkpoints = folder_.path() / "checkpoints";
+  const auto put = [&](const std::string& name) {
+    std::filesystem::create_directories(checkpoints / name);
+    write_file_atomically(checkpoints / name / "shard", std::string(500, 'x'));
+  };
+  for (const auto* name : {"step-00000002.tmp-0123456789abcdef-17-0123abcd-1", "step-00000001.trash"}) put(name);
+  const auto theirs = {"step-00000001.tmp", "step-00000001.tmp-old", "step-00000001.tmp-1",
+                       "best.trash",        "step-1.trash",          "notes.tmp-0123456789abcdef-17-0123abcd-1"};
+  for (const auto* name : theirs) put(name);
   EXPECT_EQ(leftover_bytes(folder_.path()), 1000);
-  remove_leftover_checkpoints(folder_.path() / "checkpoints");
+  remove_leftover_checkpoints(checkpoints);
+  for (const auto* name : theirs) EXPECT_TRUE(std::filesystem::exists(checkpoints / name / "shard")) << name;
   EXPECT_EQ(leftover_bytes(folder_.path()), 0);
   EXPECT_TRUE(std::filesystem::exists(path(1) / "shard"));
   EXPECT_EQ(leftover_bytes(folder_.path() / "nowhere"), 0);

@@ -304,6 +304,16 @@ TEST(RunFiles, HaveNamesThatSortByNumber) {
   EXPECT_EQ(rank_name(12), "rank-00012");
 }
 
+TEST(RunFiles, AStepIsReadFromItsNameAlone) {
+  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{2000}, std::int64_t{123'456'789}, INT64_MAX})
+    EXPECT_EQ(step_of_name(step_name(step)), step);
+  EXPECT_EQ(step_of_name("step-000000002000"), 2000);
+  for (const char* name :
+       {"", "step-", "step-2000", "step-0000200x", "step-00002000 ", "step--0002000", "step-+0002000", "Step-00002000",
+        "step-00002000.trash", "step-00002000/", "step-9223372036854775808"})
+    EXPECT_FALSE(step_of_name(name)) << name;
+}
+
 TEST(Errno, AFullDiskNamesTheFileAndTheCure) {
   const Error error = io_error_of([] {
     errno = ENOSPC;

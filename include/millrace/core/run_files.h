@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 
 // Names in a run's folder that several sources use; scripts and people rely on them.
 namespace millrace {
@@ -46,6 +48,8 @@ std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoin
 std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint);
 
 std::string step_name(std::int64_t step);  // "step-00002000"
+// Of eight digits or more; nothing for other names.
+std::optional<std::int64_t> step_of_name(std::string_view name);
 std::string rank_name(std::int64_t rank);  // "rank-00012"
 
 }  // namespace millrace
