@@ -96,17 +96,12 @@ struct Owner {
 // What stands in the file, empty where it is there but cannot be read; nothing when there is none. StorageError when
 // that cannot be told.
 std::optional<std::string> read_lease(const std::filesystem::path& file) {
-  std::error_code error;
-  const bool exists = std::filesystem::exists(file, error);
-  check_storage(error, file);
-  if (!exists) return std::nullopt;
   try {
     return read_file(file);
   } catch (const StorageError&) {
     throw;
   } catch (const AccessError& error) {
-    if (error.why() == "ENOENT") return std::nullopt;  // it has gone meanwhile
-    return "";
+    return error.why() == "ENOENT" ? std::nullopt : std::optional<std::string>("");
   }
 }
 
@@ -114,24 +109,20 @@ std::optional<std::string> read_lease(const std::filesystem::path& file) {
 std::optional<Owner> parse_owner(const std::string& text) {
   try {
     const auto json = Json::parse(text);
-    return Owner{json.at("nonce"),    json.at("process"),     json.at("host"),
-                 json.at("job"),      json.at("restart"),     json.at("step"),
-                 json.at("renewals"), json.value("user", ""), json.value("since", "")};
-  } catch (const std::exception&) {
-    return std::nullopt;
+    Owner owner{json.at("nonce"),    json.at("process"),     json.at("host"),
+                json.at("job"),      json.at("restart"),     json.at("step"),
+                json.at("renewals"), json.value("user", ""), json.value("since", "")};
+    if (!owner.nonce.empty()) return owner;
+  } catch (const std::exception&) {  // no JSON, or another
   }
-}
-
-// Nothing when there is none, or none that makes sense. StorageError when that cannot be told.
-std::optional<Owner> read_owner(const std::filesystem::path& file) {
-  const auto text = read_lease(file);
-  return text ? parse_owner(*text) : std::nullopt;
+  return std::nullopt;
 }
 
 constexpr const char* unknown_nonce = "unreadable";  // of an owner whose LEASE makes no sense
 
-// The same where nonsense has an owner, too: somebody may have written into the file of a living one, whose renewals
-// change it. A LEASE that a power failure has damaged stays as it is.
+// Nothing when there is no file. Nonsense has an owner, too: somebody may have written into the file of a living one,
+// whose renewals change it. A LEASE that a power failure has damaged stays as it is. StorageError when it cannot be
+// told.
 std::optional<Owner> find_owner(const std::filesystem::path& file) {
   const auto text = read_lease(file);
   if (!text) return std::nullopt;
@@ -143,19 +134,12 @@ std::optional<Owner> find_owner(const std::filesystem::path& file) {
 }
 
 // The same where an owner that cannot be read is as good as none.
-std::optional<Owner> try_read_owner(const std::filesystem::path& file) {
+std::optional<Owner> try_find_owner(const std::filesystem::path& file) {
   try {
-    return read_owner(file);
+    return find_owner(file);
   } catch (const StorageError&) {
     return std::nullopt;
   }
-}
-
-// Of what read_owner has found in a file; empty where there is no file.
-std::string nonce_of(const std::optional<Owner>& owner, const std::filesystem::path& file) {
-  std::error_code error;
-  if (owner && !owner->nonce.empty()) return owner->nonce;
-  return std::filesystem::exists(file, error) ? unknown_nonce : "";
 }
 
 // Returns when the folder is free, with the nonce of the owner that lost it, if any. What stays the same for
@@ -213,8 +197,10 @@ bool try_make(const std::filesystem::path& name, const std::filesystem::path& fr
     return true;
   }
   // ENOENT: the one who was quicker has swept the folder. NFS may ask twice and find what it has made itself.
-  if (error == std::errc::file_exists || error == std::errc::no_such_file_or_directory)
-    return nonce_of(try_read_owner(name), name) == self.nonce;
+  if (error == std::errc::file_exists || error == std::errc::no_such_file_or_directory) {
+    const auto owner = try_find_owner(name);
+    return owner && owner->nonce == self.nonce;
+  }
   if (error) fail(Exit::io, "cannot make {}: {}", name.string(), error.message());
   return true;
 }
@@ -244,7 +230,7 @@ bool take(const std::filesystem::path& file, const Owner& self, const std::strin
   const auto right = right_to_replace(file, lost);
   if (!try_make(right, fresh.path, self)) return false;
   const Temporary gone_afterwards{right};
-  if (nonce_of(read_owner(file), file) != lost) return false;
+  if (const auto owner = find_owner(file); !owner || owner->nonce != lost) return false;
   std::error_code error;
   std::filesystem::rename(fresh.path, file, error);
   if (error) fail(Exit::io, "cannot rename to {}: {}", file.string(), error.message());
@@ -303,17 +289,19 @@ struct RunLease::Impl {
     if (!renewing.joinable()) return;
     renewing.request_stop();
     renewing.join();
-    if (const auto owner = try_read_owner(file); owner && owner->nonce == nonce) {
+    if (const auto owner = try_find_owner(file); owner && owner->nonce == nonce) {
       std::error_code ignored;
       std::filesystem::remove(file, ignored);
     }
   }
 
   bool is_ours() const {
-    std::error_code error;
-    if (!std::filesystem::exists(file, error) && !error) return false;  // another one has had it, and has ended
-    const auto owner = try_read_owner(file);
-    return !owner || owner->nonce == nonce;
+    try {
+      const auto owner = find_owner(file);  // none: another one has had it, and has ended
+      return owner && (owner->nonce == nonce || owner->nonce == unknown_nonce);
+    } catch (const StorageError&) {
+      return true;
+    }
   }
 
   void renew_until_stopped(const std::stop_token& stop, Owner self, double every) {
@@ -323,7 +311,7 @@ struct RunLease::Impl {
     const auto pause = std::chrono::duration<double>(every);
     while (!changed.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
       if (!is_ours()) {
-        const auto owner = try_read_owner(file);
+        const auto owner = try_find_owner(file);
         log::error("run.dir: {} has taken this run over; this instance ends and writes nothing more",
                    owner ? owner->describe() : "another instance, which has ended since,");
         is_lost = true;

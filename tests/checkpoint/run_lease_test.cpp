@@ -118,9 +118,11 @@ TEST(RunLease, WhatNobodyRenewsIsTakenOver) {
   EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce());
 }
 
-// Cut short by a power failure, or with foreign words in it.
+// Cut short by a power failure, with foreign words in it, or changed by hand.
 TEST(RunLease, WhatMakesNoSenseIsWatchedBeforeItIsTaken) {
-  for (const char* text : {"", "{", "info step 3\n\"nonce\": 4}"}) {
+  for (const char* text : {"", "{", "info step 3\n\"nonce\": 4}",
+                           R"({"nonce": "", "process": "elsewhere-17", "host": "n7", "job": 0, "restart": 0, "step": 0,
+                               "renewals": 1})"}) {
     const TempDir folder;
     folder.write("LEASE", text);
     const Stopwatch watch;
@@ -128,6 +130,15 @@ TEST(RunLease, WhatMakesNoSenseIsWatchedBeforeItIsTaken) {
     EXPECT_GE(watch.seconds(), quick.stale_after) << text;
     EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce());
   }
+}
+
+TEST(RunLease, WhatCannotBeReadIsWatchedBeforeItIsTaken) {
+  const TempDir folder;
+  fs::create_symlink("LEASE", folder.path() / "LEASE");  // ELOOP
+  const Stopwatch watch;
+  const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+  EXPECT_GE(watch.seconds(), quick.stale_after);
+  EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce());
 }
 
 TEST(RunLease, WhatMakesNoSenseAndChangesHasALivingOwner) {
