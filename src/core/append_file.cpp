@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "millrace/core/files.h"
@@ -53,19 +54,14 @@ void AppendFile::forget() {
 
 bool AppendFile::write_first() {
   auto& entry = entries_.front();
-  while (!entry.empty()) {
-    const ssize_t written = ::write(fd_, entry.data(), entry.size());
-    if (written > 0) {
-      entry.erase(0, static_cast<std::size_t>(written));
-      bytes_ -= static_cast<std::size_t>(written);
-    } else if (written == 0 || errno != EINTR) {
-      if (written == 0) errno = EIO;
-      if (!fails_) log::warning("{}: {}; what belongs there waits in memory", path_.string(), std::strerror(errno));
-      fails_ = true;
-      return false;
-    }
-  }
-  return true;
+  std::string_view rest = entry;
+  const bool is_written = write_all(fd_, rest);
+  const auto bytes = entry.size() - rest.size();
+  bytes_ -= bytes;
+  entry.erase(0, bytes);
+  if (!is_written && !std::exchange(fails_, true))
+    log::warning("{}: {}; what belongs there waits in memory", path_.string(), std::strerror(errno));
+  return is_written;
 }
 
 }  // namespace millrace

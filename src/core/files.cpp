@@ -77,17 +77,8 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   ensure(fd_ >= 0, "write to a file that was committed");
   hasher_.update(data, bytes);
   bytes_ += bytes;
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = ::write(fd_, next, bytes);
-    if (written > 0) {
-      next += written;
-      bytes -= static_cast<std::size_t>(written);
-    } else if (written == 0 || errno != EINTR) {
-      if (written == 0) errno = EIO;
-      fail_errno("cannot write", path_);
-    }
-  }
+  std::string_view rest(static_cast<const char*>(data), bytes);
+  if (!write_all(fd_, rest)) fail_errno("cannot write", path_);
 }
 
 AtomicFile::Written AtomicFile::commit() {
@@ -123,6 +114,19 @@ int open_to_append(const fs::path& path) {
                       "remove the link; where files are to lie elsewhere, make the folder a link");
   errno = code;
   fail_errno("cannot open", path);
+}
+
+bool write_all(int fd, std::string_view& rest) {
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written > 0) {
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    } else if (written == 0 || errno != EINTR) {
+      if (written == 0) errno = EIO;
+      return false;
+    }
+  }
+  return true;
 }
 
 // The iterator's own ++ throws, whatever it was made with.

@@ -12,7 +12,6 @@
 #include <boost/log/sources/record_ostream.hpp>
 #include <boost/log/sources/severity_logger.hpp>
 #include <boost/smart_ptr/make_shared.hpp>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <mutex>
@@ -99,14 +98,10 @@ class FileBackend : public sinks::basic_formatted_sink_backend<char, sinks::sync
  private:
   // True when all of it is in the file.
   bool write(std::string_view text) {
-    while (!text.empty()) {
-      const auto written = ::write(fd_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      text.remove_prefix(static_cast<std::size_t>(written));
-      is_torn_ = !text.empty();
-    }
-    return true;
+    auto rest = text;
+    const bool is_whole = write_all(fd_, rest);
+    if (rest.size() < text.size()) is_torn_ = !is_whole;
+    return is_whole;
   }
 
   const int fd_;

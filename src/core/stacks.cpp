@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "millrace/core/clock.h"
+#include "millrace/core/files.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/stopwatch.h"
 
@@ -174,22 +175,14 @@ void ask(std::size_t asked_threads, const std::vector<pid_t>& threads) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-void write_all(std::string text, int fd) {
-  while (!text.empty()) {
-    const ssize_t size = ::write(fd, text.data(), text.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return;
-    text.erase(0, static_cast<std::size_t>(size));
-  }
-}
-
 void write_file(const Target& to) {
   const auto text = fmt::format("{}, process {}, {} step {}, Unix time {:.0f}\n\n{}", to.title, ::getpid(),
                                 phase::current.load(), phase::step.load(), unix_seconds(), describe_threads());
   // A link of that name may lead to a file of somebody else.
   const int fd = ::open(to.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return;
-  write_all(text, fd);
+  std::string_view rest = text;
+  write_all(fd, rest);  // as much as there is room for
   ::close(fd);
 }
 

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
@@ -122,14 +122,7 @@ void RejectedList::read_listed(std::string_view content) {
 
 void RejectedList::append(const std::string& line) {
   std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(fd_, rest.data(), rest.size());
-    if (written >= 0) {
-      rest.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      fail_errno("cannot write", path_);
-    }
-  }
+  if (!write_all(fd_, rest)) fail_errno("cannot write", path_);
   ++lines_;
 }
 

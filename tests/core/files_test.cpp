@@ -258,6 +258,23 @@ TEST(Files, ADirectoryThatCannotBeSyncedIsLeftAsItIsAndOneThatFailsIsAnError) {
   answer_of_directories = 0;
 }
 
+TEST(Files, WhatCouldNotBeWrittenRemains) {
+  const TempDir dir;
+  const std::string text(2000, 'x');
+  std::string_view rest = text;
+  const int fd = open_to_append(dir / "a");
+  {
+    const FileSizeLimit limit(1500);
+    EXPECT_FALSE(write_all(fd, rest));
+    EXPECT_EQ(errno, EFBIG);
+  }
+  EXPECT_EQ(rest.size(), 500u);
+  EXPECT_TRUE(write_all(fd, rest));
+  EXPECT_TRUE(rest.empty());
+  ::close(fd);
+  EXPECT_EQ(read_file(dir / "a"), text);
+}
+
 TEST(Files, AFolderIsListedAndMayBeChangedMeanwhile) {
   const TempDir dir;
   for (const char* name : {"a", "b", "c"}) dir.write(name, name);

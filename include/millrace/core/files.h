@@ -43,6 +43,8 @@ std::string read_file(const fs::path& path);  // Error(io) naming the path
 // For whole lines at the end of a file, which is made where there is none. A link of that name is not followed, since
 // it may lead to a file of somebody else: Error(io) names it.
 int open_to_append(const fs::path& path);
+// All of `rest`, in as many calls as it takes. False, with errno, where something of it remains, which `rest` is then.
+bool write_all(int fd, std::string_view& rest);
 // What lies in a folder, in any order, as far as it can be read; so that it may be changed while one goes through that.
 // `error` says why there is no more, also where there is no folder.
 std::vector<fs::directory_entry> list_folder(const fs::path& folder, std::error_code& error);
