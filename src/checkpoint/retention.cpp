@@ -1,17 +1,18 @@
 #include "retention.h"
 
+#include <cstdio>
 #include <ranges>
 #include <regex>
 #include <vector>
 
 #include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
-#include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/core/units.h"
 
 namespace millrace {
@@ -83,9 +84,7 @@ static fs::path free_name(const fs::path& path) {
 
 void abandon(const fs::path& path) {
   const auto name = free_name(path);
-  std::error_code error;
-  fs::rename(path, name, error);
-  if (error) fail(Exit::io, "cannot rename {}: {}", path.string(), error.message());
+  if (std::rename(path.c_str(), name.c_str()) != 0) fail_errno("cannot rename", path);
   log::warning("{} is not continued: renamed to {}", path.string(), name.filename().string());
 }
 

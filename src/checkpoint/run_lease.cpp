@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -231,9 +232,7 @@ bool take(const std::filesystem::path& file, const Owner& self, const std::strin
   if (!try_make(right, fresh.path, self)) return false;
   const Temporary gone_afterwards{right};
   if (const auto owner = find_owner(file); !owner || owner->nonce != lost) return false;
-  std::error_code error;
-  std::filesystem::rename(fresh.path, file, error);
-  if (error) fail(Exit::io, "cannot rename to {}: {}", file.string(), error.message());
+  if (std::rename(fresh.path.c_str(), file.c_str()) != 0) fail_errno("cannot rename to", file);
   return true;
 }
 

@@ -195,10 +195,9 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
       job->manifest["state"] = state.to_json();
       job->ledger = state.ledger;
       if (!state.ledger.empty()) job->manifest["ledger"] = ledger_name;
-      std::error_code code;
-      std::filesystem::remove_all(job->temporary, code);
-      std::filesystem::create_directories(job->temporary, code);
-      if (code) fail(Exit::io, "cannot make {}: {}", job->temporary.string(), code.message());
+      std::error_code ignored;
+      std::filesystem::remove_all(job->temporary, ignored);
+      make_directories(job->temporary);
     });
   } catch (const AgreedError& failed) {
     if (failed.exit() == Exit::suspect_node) throw;

@@ -36,11 +36,6 @@ fs::path parent_of(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
-void rename_durably(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("cannot rename to", to);
-  fsync_directory(parent_of(to));
-}
-
 // Calls `use(data, bytes)` for the whole content, in pieces.
 template <class Use>
 void for_each_piece(const fs::path& path, Use use) {
@@ -143,6 +138,11 @@ void fsync_directory(const fs::path& path) {
   // get.
   if (::fsync(directory.get()) != 0 && errno != EINVAL && errno != EBADF && errno != ENOTSUP)
     fail_errno("cannot sync directory", path);
+}
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("cannot rename to", to);
+  fsync_directory(parent_of(to));
 }
 
 fs::path without_last_slash(const fs::path& path) {

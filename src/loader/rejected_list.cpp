@@ -92,9 +92,8 @@ void RejectedList::add(const Rejected& row) {
 }
 
 void RejectedList::open() {
+  make_directories(folder_);
   std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) fail(Exit::io, "cannot make {}: {}", folder_.string(), error.message());
   fd_ = open_to_append(path_);
   if (!fs::is_regular_file(path_, error)) fail(Exit::io, "{} is no file", path_.string());
   const std::string content = read_file(path_);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
@@ -80,9 +81,7 @@ void write_record(const Group& trainers, const std::filesystem::path& run_dir, s
     contents.push_back({{name, dtype_of(tensor), tensor.sizes().vec()}, bytes_of(tensor)});
   const auto path = run_dir / "records" / (step_name(step) + ".safetensors");
   try {
-    std::error_code code;
-    std::filesystem::create_directories(path.parent_path(), code);
-    if (code) fail(Exit::io, "cannot make {}: {}", path.parent_path().string(), code.message());
+    make_directories(path.parent_path());
     save_safetensors(path, contents,
                      {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", nlohmann::json(ids).dump()}});
     log::info("record {}", path.string());

@@ -19,6 +19,11 @@ std::string text_of(const StateJson& json) {
   return dump_any(json, 2) + "\n";
 }
 
+// Of a run that has not ended, as far as it says.
+bool is_under_way(const StateJson& json) {
+  return json.at("state") == "running" || json.at("state") == "stopping";
+}
+
 // A file that says so already keeps its date.
 void write_if_other(const std::filesystem::path& path, const std::string& text) {
   std::error_code error;
@@ -75,14 +80,12 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
     const auto next = run_dir_ / run_file::next_state;
     write_file_atomically(next, text_of(with_job(describe(state, at, checkpoint), {}, reason)));
     // Looked at when all that takes time is over: this process may have been asleep in the middle of it.
-    std::error_code error;
     if (has_ended()) {
-      std::filesystem::remove(next, error);
+      std::error_code ignored;
+      std::filesystem::remove(next, ignored);
       return;
     }
-    std::filesystem::rename(next, run_dir_ / run_file::state, error);
-    if (error) fail(Exit::io, "cannot rename to {}: {}", (run_dir_ / run_file::state).string(), error.message());
-    fsync_directory(run_dir_);
+    rename_durably(next, run_dir_ / run_file::state);
   } catch (const Error& failed) {
     log::warning("STATE stays as it was: {}", failed.what());
   }
@@ -90,8 +93,7 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
 
 bool StateFile::has_ended() const {
   try {
-    const auto now = StateJson::parse(read_file(run_dir_ / run_file::state)).at("state");
-    return now != "running" && now != "stopping";
+    return !is_under_way(StateJson::parse(read_file(run_dir_ / run_file::state)));
   } catch (const std::exception&) {  // none that makes sense
     return false;
   }
@@ -101,7 +103,7 @@ void StateFile::write_failed(const Error& error) const {
   if (!is_ours()) return;
   try {
     auto json = StateJson::parse(read_file(run_dir_ / run_file::state));
-    if (json.at("state") != "running" && json.at("state") != "stopping") return;
+    if (!is_under_way(json)) return;
     json["state"] = state_after(error);
     json["exit"] = static_cast<int>(error.exit());
     json["reason"] = error.what();

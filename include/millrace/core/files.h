@@ -49,6 +49,8 @@ bool write_all(int fd, std::string_view& rest);
 // `error` says why there is no more, also where there is no folder.
 std::vector<fs::directory_entry> list_folder(const fs::path& folder, std::error_code& error);
 void fsync_directory(const fs::path& path);
+// Both in one directory, whose entry for `to` is on the disk afterwards.
+void rename_durably(const fs::path& from, const fs::path& to);
 // A folder's name as it is without a slash at its end, behind which there is no filename().
 fs::path without_last_slash(const fs::path& path);
 void make_directories(const fs::path& path);  // with all above it; those that are there already are fine
