@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "millrace/core/error.h"
 
 namespace millrace {
 
 nlohmann::json RunState::to_json() const {
-  nlohmann::json places = nlohmann::json::object();
-  for (const auto& [stripe, cursor] : cursors)
-    places[std::to_string(stripe)] = {cursor.epoch, cursor.split, cursor.row, cursor.given};
   return {{"step", step},
           {"samples", samples},
           {"skipped", skipped},
@@ -27,7 +23,7 @@ nlohmann::json RunState::to_json() const {
             {"first_skip", losses.first_skip},
             {"of", losses.of}}},
           {"used_up", used_up},
-          {"cursors", places}};
+          {"cursors", millrace::to_json(cursors)}};
 }
 
 RunState RunState::from_json(const nlohmann::json& json) {
@@ -48,9 +44,7 @@ RunState RunState::from_json(const nlohmann::json& json) {
                     losses->value("of", "")};
   }
   if (const auto used_up = json.find("used_up"); used_up != json.end()) used_up->get_to(state.used_up);
-  for (const auto& [stripe, place] : json.at("cursors").items())
-    state.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2),
-                                                                     place.at(3)};
+  state.cursors = cursors_from_json(json.at("cursors"));
   return state;
 }
 
@@ -58,35 +52,17 @@ bool RunState::is_used_up(std::int64_t step) const {
   return std::ranges::any_of(used_up, [&](const UsedUpSteps& steps) { return steps.contains(step); });
 }
 
-namespace {
-
-struct Entry {
-  std::uint32_t stripe;
-  StripeCursor cursor;
-};
-static_assert(std::is_trivially_copyable_v<Entry>);
-
-}  // namespace
-
-std::string to_bytes(const StripeCursors& cursors) {
-  std::string bytes;
-  for (const auto& [stripe, cursor] : cursors) {
-    Entry entry{};
-    entry.stripe = stripe;
-    entry.cursor = cursor;
-    bytes.append(reinterpret_cast<const char*>(&entry), sizeof entry);
-  }
-  return bytes;
+nlohmann::json to_json(const StripeCursors& cursors) {
+  auto json = nlohmann::json::object();
+  for (const auto& [stripe, cursor] : cursors)
+    json[std::to_string(stripe)] = {cursor.epoch, cursor.split, cursor.row, cursor.given};
+  return json;
 }
 
-StripeCursors cursors_from_bytes(std::string_view bytes) {
-  ensure(bytes.size() % sizeof(Entry) == 0, "cursors have whole entries");
+StripeCursors cursors_from_json(const nlohmann::json& json) {
   StripeCursors cursors;
-  for (; !bytes.empty(); bytes.remove_prefix(sizeof(Entry))) {
-    Entry entry;
-    std::memcpy(&entry, bytes.data(), sizeof entry);
-    cursors[entry.stripe] = entry.cursor;
-  }
+  for (const auto& [stripe, place] : json.items())
+    cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2), place.at(3)};
   return cursors;
 }
 

@@ -164,10 +164,10 @@ CheckpointWriter::Found Saves::settle() {
 
 // The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has moved.
 void Saves::gather_cursors() {
-  const auto parts = context_.trainers.gather_strings(to_bytes(own_cursors_));
+  const auto parts = context_.trainers.gather_strings(to_json(own_cursors_).dump());
   if (context_.trainers.rank() != 0) return;
   StripeCursors cursors;
-  for (const auto& part : parts) cursors.merge(cursors_from_bytes(part));
+  for (const auto& part : parts) cursors.merge(cursors_from_json(nlohmann::json::parse(part)));
   const bool again = state_.step == cursors_step_;  // the save that this one repeats has failed
   check_all_moved(again ? StripeCursors{} : state_.cursors, cursors, context_.data.stripes.stripes);
   state_.cursors = std::move(cursors);

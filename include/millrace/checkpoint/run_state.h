@@ -3,7 +3,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "millrace/checkpoint/cadence.h"
@@ -52,16 +51,9 @@ struct RunState {
   bool is_used_up(std::int64_t step) const;
 };
 
-inline nlohmann::json to_json(const std::vector<UsedUpSteps>& used_up) {
-  return used_up;
-}
-inline std::vector<UsedUpSteps> used_up_from_json(const nlohmann::json& json) {
-  return json;
-}
-
-// For the way from trainers to rank 0.
-std::string to_bytes(const StripeCursors& cursors);
-StripeCursors cursors_from_bytes(std::string_view bytes);
+// {"STRIPE": [epoch, split, row, given]}
+nlohmann::json to_json(const StripeCursors& cursors);
+StripeCursors cursors_from_json(const nlohmann::json& json);
 
 // Every step takes samples of every stripe. So between two checkpoints all `stripes` cursors move forward; anything
 // else would train samples again or leave some out after a resume, and must not be saved: Error(bug).

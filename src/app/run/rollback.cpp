@@ -59,13 +59,13 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     refuse_same_place(from.state.used_up, bad, state.step);
     auto steps = resume_state(*start.checkpoint, start.identity).used_up;
     steps.push_back({bad.first, bad.last, state.step});
-    used_up = to_json(steps).dump();
+    used_up = nlohmann::json(steps).dump();
     log::warning("going back to {}; {} will be left out", start.checkpoint->path().string(), describe(bad));
     remember_used_up(run.path, *start.checkpoint, steps);
     StateFile(run.path, run.lease).update("running", state.point(), start.path(), "");
   });
   start.state = resume_state(*start.checkpoint, start.identity);
-  start.state.used_up = used_up_from_json(nlohmann::json::parse(world.broadcast(used_up)));
+  nlohmann::json::parse(world.broadcast(used_up)).get_to(start.state.used_up);
   return start;
 }
 

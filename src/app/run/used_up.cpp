@@ -20,9 +20,8 @@ std::string digest_of(const CheckpointReader& checkpoint) {
 
 void remember_used_up(const std::filesystem::path& run_dir, const CheckpointReader& checkpoint,
                       const std::vector<UsedUpSteps>& used_up) {
-  const nlohmann::json json = {{"checkpoint", step_name(checkpoint.state().step)},
-                               {"digest", digest_of(checkpoint)},
-                               {"used_up", to_json(used_up)}};
+  const nlohmann::json json = {
+      {"checkpoint", step_name(checkpoint.state().step)}, {"digest", digest_of(checkpoint)}, {"used_up", used_up}};
   try {
     write_file_atomically(run_dir / run_file::rollback, json.dump(2) + "\n");
   } catch (const Error& failed) {
@@ -38,7 +37,7 @@ void read_used_up(const Group& world, const std::filesystem::path& run_dir, Star
     if (json.value("digest", "") == digest_of(*start.checkpoint)) known = json.at("used_up").dump();
   });
   known = world.broadcast(known);
-  if (!known.empty()) start.state.used_up = used_up_from_json(nlohmann::json::parse(known));
+  if (!known.empty()) nlohmann::json::parse(known).get_to(start.state.used_up);
 }
 
 }  // namespace millrace
