@@ -27,9 +27,8 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
     candidates = list_checkpoints(run_dir);
     if (before) std::erase_if(candidates, [&](const CheckpointName& name) { return name.step >= *before; });
   });
-  std::int64_t count[] = {static_cast<std::int64_t>(candidates.size())};
-  group.all_reduce_max(count);
-  for (std::int64_t i = 0; i < *count; ++i) {
+  const auto count = group.largest(std::ssize(candidates));
+  for (std::int64_t i = 0; i < count; ++i) {
     const bool is_root = group.rank() == 0;
     const std::filesystem::path path =
         group.broadcast(is_root ? candidates[static_cast<std::size_t>(i)].path.string() : "");
@@ -41,10 +40,9 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
       if (is_root) log::warning("checkpoint {} is not used: {}", path.string(), broken.what());
     }
   }
-  if (*count == 0) return std::nullopt;
+  if (count == 0) return std::nullopt;
   throw AgreedError(
-      Error(Exit::io,
-            fmt::format("none of the {} checkpoints in {} is valid", *count, checkpoints_in(run_dir).string()),
+      Error(Exit::io, fmt::format("none of the {} checkpoints in {} is valid", count, checkpoints_in(run_dir).string()),
             "restore one from a backup, or move the run folder away to start from step 0"),
       group);
 }

@@ -52,9 +52,6 @@ void Group::all_reduce_sum(std::span<std::int64_t> values) const {
 void Group::all_reduce_max(std::span<std::int64_t> values) const {
   backend_->all_reduce(values, Reduction::max);
 }
-void Group::all_reduce_min(std::span<std::int64_t> values) const {
-  backend_->all_reduce(values, Reduction::min);
-}
 std::int64_t Group::largest(std::int64_t mine) const {
   all_reduce_max(std::span(&mine, 1));
   return mine;

@@ -3,7 +3,7 @@
 
 namespace millrace {
 
-enum class Reduction { sum, max, min };
+enum class Reduction { sum, max };
 
 // What a Group stands for: MPI ranks, or this process alone. Group documents the calls.
 class GroupBackend {

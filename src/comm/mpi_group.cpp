@@ -14,8 +14,6 @@ MPI_Op operation(Reduction reduction) {
       return MPI_SUM;
     case Reduction::max:
       return MPI_MAX;
-    case Reduction::min:
-      return MPI_MIN;
   }
   throw Error(Exit::bug, "unknown reduction");
 }

@@ -109,11 +109,6 @@ class InProcessReceiver final : public ParcelReceiver {
     shared_->changed.notify_all();
   }
 
-  bool finished() const override {
-    std::lock_guard lock(shared_->mutex);
-    return shared_->ended && shared_->arrived.empty();
-  }
-
   int signal_number() const override {
     std::lock_guard lock(shared_->mutex);
     return shared_->signal;

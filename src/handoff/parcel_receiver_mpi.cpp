@@ -152,11 +152,6 @@ class MpiReceiver final : public ParcelReceiver {
     for (auto& peer : peers_) peer.stop();
   }
 
-  bool finished() const override {
-    const std::lock_guard state(mutex_);
-    return all_finished();
-  }
-
   int signal_number() const override {
     const std::lock_guard state(mutex_);
     for (const auto& peer : peers_) {

@@ -31,9 +31,7 @@ void DataAccount::add(const std::vector<SampleRef>& refs, const LedgerDelta& del
 
 std::int64_t DataAccount::passes() const {
   const auto own = std::ranges::min_element(epochs_, {}, [](const auto& entry) { return entry.second; });
-  std::int64_t fewest[] = {own == epochs_.end() ? 0 : own->second};
-  context_.trainers.all_reduce_min(fewest);
-  return fewest[0];
+  return context_.trainers.smallest(own == epochs_.end() ? 0 : own->second);
 }
 
 void DataAccount::collect() {

@@ -17,17 +17,17 @@ TEST(Group, ReducesOverAllRanks) {
   const auto group = test_world().group().duplicate();
   const int n = group.size(), r = group.rank();
   std::vector<double> sum = {1.0 * r, 0.5}, high = {1.0 * r};
-  std::vector<std::int64_t> big = {std::int64_t{1} << 60, -r}, most = {r}, least = {-r};
+  std::vector<std::int64_t> big = {std::int64_t{1} << 60, -r}, most = {r};
   group.all_reduce_sum(std::span(sum));
   group.all_reduce_max(std::span(high));
   group.all_reduce_sum(std::span(big));
   group.all_reduce_max(std::span(most));
-  group.all_reduce_min(std::span(least));
   EXPECT_EQ(sum, (std::vector<double>{n * (n - 1) / 2.0, 0.5 * n}));
   EXPECT_EQ(high[0], n - 1);
   EXPECT_EQ(big, (std::vector<std::int64_t>{n * (std::int64_t{1} << 60), -n * (n - 1) / 2}));
   EXPECT_EQ(most[0], n - 1);
-  EXPECT_EQ(least[0], 1 - n);
+  EXPECT_EQ(group.largest(-r), 0);
+  EXPECT_EQ(group.smallest(-r), 1 - n);
 }
 
 TEST(Group, BroadcastsFromAnyRoot) {

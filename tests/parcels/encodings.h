@@ -77,7 +77,6 @@ class ScriptedReceiver final : public ParcelReceiver {
   }
   void poll() override {}
   void request_stop() override {}
-  bool finished() const override { return false; }
   int signal_number() const override { return signal_; }
   void finish(double) override {}
   std::string producer_name(int producer) const override { return "producer " + std::to_string(producer); }

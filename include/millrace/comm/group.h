@@ -41,9 +41,9 @@ class Group {
   void all_reduce_max(std::span<double> values) const;
   void all_reduce_sum(std::span<std::int64_t> values) const;
   void all_reduce_max(std::span<std::int64_t> values) const;
-  void all_reduce_min(std::span<std::int64_t> values) const;
-  // Of one number of each rank the largest; whether any rank says so.
+  // Of one number of each rank the largest, the smallest; whether any rank says so.
   std::int64_t largest(std::int64_t mine) const;
+  std::int64_t smallest(std::int64_t mine) const { return -largest(-mine); }
   bool any(bool mine) const { return largest(mine ? 1 : 0) != 0; }
   // Every rank's text in rank order: on rank 0 only (empty elsewhere), or on all.
   std::vector<std::string> gather_strings(const std::string& mine) const;

@@ -15,15 +15,13 @@ class ParcelReceiver {
  public:
   virtual ~ParcelReceiver() = default;
 
-  // The next parcel of any producer; nothing after `timeout_seconds` (0 = only look), or when `finished`. A producer
-  // that ended with an error has it thrown here, after its last parcel.
+  // The next parcel of any producer; nothing after `timeout_seconds` (0 = only look), or when every producer has ended
+  // and its last parcel has been received. A producer that ended with an error has it thrown here, after that.
   virtual std::optional<Parcel> receive(double timeout_seconds) = 0;
   // Moves messages along and hands released slots back to their producers; call it between steps.
   virtual void poll() = 0;
   // Tells all producers that nothing more is wanted.
   virtual void request_stop() = 0;
-  // True when every producer has ended and its last parcel has been received.
-  virtual bool finished() const = 0;
   // The signal a producer was stopped by; 0 = none.
   virtual int signal_number() const = 0;
   // request_stop, then drops what still arrives until all producers have ended; Error(suspect_node) after

@@ -167,10 +167,9 @@ static int plan_micro_batch(const Session& session, const TrainPlan& plan) {
   if (plan.config.batch.micro.value) return *plan.config.batch.micro.value;
   const bool trains = plan.roles.trains(world.rank());
   const auto own = own_memory(session);
-  std::int64_t least[] = {trains ? own : std::numeric_limits<std::int64_t>::max()};
-  world.all_reduce_min(std::span<std::int64_t>(least));
+  const auto least = world.smallest(trains ? own : std::numeric_limits<std::int64_t>::max());
   const bool decides = world.rank() == plan.roles.trainers.front();
-  const int micro = on_all(world, [&] { return decides ? fit_micro_batch(plan, session.device, least[0]) : 0; });
+  const int micro = on_all(world, [&] { return decides ? fit_micro_batch(plan, session.device, least) : 0; });
   return static_cast<int>(world.largest(micro));
 }
 
