@@ -10,9 +10,11 @@ namespace millrace {
 
 // What a rank says of itself in one datagram, either way; all ranks run the same program on the same kind of machine.
 struct Beat {
+  enum class Leaves : std::int32_t { no, in_order, ends_run };  // the last one because a rank hangs in the run
+
   std::uint64_t run = 0;  // of another run that once had the port: thrown away
   std::int32_t rank = 0;
-  std::int32_t leaves = 0;        // 1: in order; 2: it ends the run, in which a rank hangs
+  Leaves leaves = Leaves::no;
   std::int32_t wants_stacks = 0;  // number of the request to all ranks to write theirs
   std::int32_t has_stacks = 0;    // the last request that this rank has met; said by rank 0: that all have who can
   std::int64_t step = 0;

@@ -32,8 +32,6 @@ constexpr double judge_seconds = 0.25;
 constexpr double first_sign_seconds = 60;  // of every rank, unless the network drops its datagrams
 constexpr double own_end_seconds = 45;     // for who found the hang to write why, and for the launcher to end all
 
-enum Leaves : std::int32_t { stays = 0, leaves_in_order = 1, ends_run = 2 };
-
 // Of this process: its threads and its watchdog talk of it. The numbers are those of a Beat.
 std::atomic<bool> watched{false};
 std::atomic<int> stacks_wanted{0}, stacks_everywhere{0};
@@ -63,7 +61,8 @@ std::string describe(const Sign& sign) {
 }
 
 Sign to_sign(const Beat& beat) {
-  return {beat.phase, beat.awaited, beat.leaves != stays, beat.step, beat.unchanged_seconds, beat.slow_step_seconds};
+  return {beat.phase, beat.awaited,           beat.leaves != Beat::Leaves::no,
+          beat.step,  beat.unchanged_seconds, beat.slow_step_seconds};
 }
 
 }  // namespace
@@ -125,7 +124,7 @@ struct Watchdog::Impl {
       } else if (suspect && (stacks_everywhere >= its_stacks || since_suspect.seconds() > stacks_seconds)) {
         const auto now = to_suspect(judge->judge(suspect->rank, clock.seconds()));
         if (now) {
-          tell_that_this_rank(ends_run);
+          tell_that_this_rank(Beat::Leaves::ends_run);
           on_hang(*now);
           return;
         }
@@ -134,7 +133,7 @@ struct Watchdog::Impl {
         suspect.reset();
       }
     }
-    tell_that_this_rank(leaves_in_order);
+    tell_that_this_rank(Beat::Leaves::in_order);
   }
 
   // By a thread of its own: the log's file system may be away.
@@ -154,7 +153,7 @@ struct Watchdog::Impl {
     }).detach();
   }
 
-  void tell_that_this_rank(Leaves how) {
+  void tell_that_this_rank(Beat::Leaves how) {
     own.leaves = how;
     for (int i = 0; i < 3; ++i) {  // one may get lost
       if (root) socket.send(own, *root);
@@ -227,7 +226,7 @@ struct Watchdog::Impl {
 
   void hear(const Beat& beat, const BeatAddress& from) {
     const double now = clock.seconds();
-    peers[beat.rank] = {from, now, beat.leaves != stays, beat.has_stacks};
+    peers[beat.rank] = {from, now, beat.leaves != Beat::Leaves::no, beat.has_stacks};
     judge->hear(beat.rank, to_sign(beat), now);
     raise_to(stacks_wanted, beat.wants_stacks);
     if (rank == 0) {
@@ -235,7 +234,7 @@ struct Watchdog::Impl {
     } else {
       raise_to(stacks_everywhere, beat.has_stacks);
     }
-    if (beat.leaves == ends_run && !std::exchange(was_told_to_end, true)) leave_after(beat.rank);
+    if (beat.leaves == Beat::Leaves::ends_run && !std::exchange(was_told_to_end, true)) leave_after(beat.rank);
   }
 
   // Some launchers end no rank because another has ended (srun without -K).
