@@ -44,7 +44,7 @@ void take_away_file_operators() {
   if (tells_of_too_little_memory(error))
     throw Error(Exit::usage, fmt::format("evaluate.features: {}: {}", file.string(), error),
                 "a smaller evaluate.batch_size");
-  const bool is_of_gpu = error.find("CUDA error") != error.npos;
+  const bool is_of_gpu = error.find("CUDA error") != error.npos || error.find("CUDA driver error") != error.npos;
   fail(is_of_gpu ? Exit::suspect_node : Exit::io, "evaluate.features: {}: {}", file.string(), error);
 }
 

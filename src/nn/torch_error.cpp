@@ -26,10 +26,11 @@ const char* hint_for_gpu(const c10::AcceleratorError& error) {
 }  // namespace
 
 // cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:
-// CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED and, of cuDNN 9, ..._DEVICE_ALLOCATION_FAILED.
+// CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED and, of cuDNN 9, ..._DEVICE_ALLOCATION_FAILED. The driver's own
+// words come from its compiler and its allocator.
 bool tells_of_too_little_memory(std::string_view message) {
-  for (const char* words :
-       {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory", "CUDA out of memory"})
+  for (const char* words : {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory",
+                            "CUDA out of memory", "CUDA driver error: out of memory", "(out of memory)"})
     if (message.find(words) != message.npos) return true;
   return false;
 }

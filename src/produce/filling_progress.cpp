@@ -23,8 +23,8 @@ void FillingProgress::reduce(const LedgerDelta& delta, std::int64_t encoded_here
   on_root(group_, [&] {
     for (const auto& part : parts) ledger_.merge(LedgerDelta::from_bytes(part));
     if (encoded_ > 0) remove_done();
-    if (ended) write_ledger();
     judge(ended, reports);
+    if (ended) write_ledger();
   });
 }
 
@@ -35,7 +35,7 @@ void FillingProgress::judge(bool ended, const std::vector<std::string>& filter_r
     try {
       write_ledger();
     } catch (const Error& failed) {  // the worse news is the one below
-      log::warning("ledger.json stays as it was: {}", failed.what());
+      log::warning("ledger.json was not written: {}", failed.what());
     }
     const auto report = std::ranges::find_if(filter_reports, [](const auto& text) { return !text.empty(); });
     if (report == filter_reports.end() || ledger_.total().accepted > 0) throw;

@@ -464,6 +464,20 @@ TEST_F(StorageStream, WhatStaysAwayComesOutOfNext) {
   }
 }
 
+TEST_F(StorageStream, WhatStaysAwayIsNoAcceptedSample) {
+  DataConfig config;
+  config.train.type = Type::csv;
+  config.train.path = {folder.path("images.csv")};
+  const DataPlan plan = make_data_plan(config.train, config, 1);
+  const EpochOrder order(1, plan.stripes);
+  const auto source = make_source(config.train, plan.manifest, 16);
+  inject({.parts = ".jpg", .seconds = 1000});
+  StripeStream stream(order, *source, {}, {.threads = 2, .block = 24, .epochs = 1, .retry_for = Seconds(0.2)});
+  stream.add(0, {});
+  EXPECT_THROW(stream.next(0), Error);
+  EXPECT_EQ(stream.statistics().accepted, 0);
+}
+
 TEST_F(StorageStream, ItsEndEndsTheWaitingAtOnce) {
   DataConfig config;
   config.train.path = {folder.path("images.tar")};

@@ -43,7 +43,8 @@ TEST(TorchError, SoIsMemoryThatCudaDoesNotGive) {
 TEST(TorchError, SoIsMemoryThatCublasAndCudnnDoNotGet) {
   for (const std::string message :
        {"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "CUDA driver error: out of memory", "Allocation on device 0 would exceed allowed memory. (out of memory)"})
     expect_matter_of_keys(translated([&] { TORCH_CHECK(false, message); }), message);
 }
 

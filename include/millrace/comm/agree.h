@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -68,10 +69,12 @@ template <class F>
 auto broadcast_from_root(const Group& group, F&& f) {
   std::invoke_result_t<F> known{};
   on_root(group, [&] { known = f(); });
-  if constexpr (std::is_same_v<decltype(known), bool>)
+  if constexpr (std::is_same_v<decltype(known), bool>) {
     return group.any(known);
-  else
+  } else {
+    static_assert(std::is_same_v<decltype(known), std::string>);
     return group.broadcast(std::move(known));
+  }
 }
 
 }  // namespace millrace

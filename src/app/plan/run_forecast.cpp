@@ -358,7 +358,8 @@ class Forecaster {
     for (const auto& group : cluster_) {
       forecast_.gpu_hours += group.gpus() * hours;
       const auto price = price_of(*group.gpu);
-      if (!price) forecast_.without_price.emplace_back(group.gpu->name);
+      const auto is_told = std::ranges::count(forecast_.without_price, group.gpu->name) > 0;
+      if (!price && !is_told) forecast_.without_price.emplace_back(group.gpu->name);
       cost += price.value_or(0) * group.gpus() * hours;
     }
     if (forecast_.without_price.empty()) forecast_.cost = cost;

@@ -164,12 +164,10 @@ Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& r
   if (sharing.ranks_per_gpu > 1)
     row.detail += fmt::format("; up to {} ranks share a GPU, which makes each slower", sharing.ranks_per_gpu);
   row.suspects.insert(row.suspects.end(), sharing.suspects.begin(), sharing.suspects.end());
-  // Where nobody is odd, what `train` refuses is refused here, too.
-  if (row.suspects.empty()) {
-    std::vector<std::string> uuids;
-    for (const auto& answer : answers) uuids.push_back(answer.facts.value("uuid", ""));
-    judge_shared_gpus(uuids, roles.trainers);
-  }
+  if (!sharing.suspects.empty()) return row;
+  std::vector<std::string> uuids;  // nobody is odd: what `train` refuses is refused here, too
+  for (const auto& answer : answers) uuids.push_back(answer.facts.value("uuid", ""));
+  judge_shared_gpus(uuids, roles.trainers);
   return row;
 }
 
