@@ -129,7 +129,7 @@ std::string nested_form(const Section* section, const std::string& dotted) {
   if (is_last) return name + ": ...";
   const std::string rest = dotted.substr(dot + 1);
   const Key* key = entry ? entry->key.get() : nullptr;
-  if (key && !key->field().is_free_map()) return "";
+  if (key && key->field().syntax() != Syntax::map) return "";
   const std::string below = key ? rest + ": ..." : nested_form(entry ? entry->section.get() : nullptr, rest);
   return below.empty() ? "" : fmt::format("{}: {{{}}}", name, below);
 }

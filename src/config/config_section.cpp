@@ -69,7 +69,7 @@ void Key::check(const Node& node) const {
   }
   const Node value = field_->write();
   if (required_ && is_empty(value)) throw BadValue{fmt::format("must be set ({})", help_)};
-  const bool is_word = value.kind == Node::Kind::scalar && value.text != "auto";
+  const bool is_word = value.kind == Node::Kind::scalar;
   if (is_word && !words_.empty() && !contains(words_, value.text)) expected(type(), node);
 }
 

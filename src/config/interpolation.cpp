@@ -40,17 +40,6 @@ std::pair<std::string_view, std::optional<std::string_view>> split_default(std::
   return {trim(arguments.substr(0, comma)), trim(arguments.substr(comma + 1))};
 }
 
-// The inside of 'text' or "text".
-std::optional<std::string_view> unquoted(std::string_view text) {
-  const bool quoted = text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0];
-  return quoted ? std::optional(text.substr(1, text.size() - 2)) : std::nullopt;
-}
-
-void set_origin(Node& node, const std::string& origin) {
-  node.origin = origin;
-  for (Node& child : node.children) set_origin(child, origin);
-}
-
 // Paths of archives have variables of their own, which look the same.
 std::string hint_of_variable(const std::string& name) {
   if (!std::getenv(("WDS_" + name).c_str())) return {};
@@ -112,8 +101,8 @@ class Resolver {
     nodes_ += count_nodes(value);
     if (nodes_ > max_nodes) throw Failure{fmt::format("the references multiply to more than {} values", max_nodes)};
     value.name = node.name;
-    set_origin(value,
-               value.origin.starts_with("env ") ? fmt::format("{} ({})", value.origin, node.origin) : node.origin);
+    value.set_origin(value.origin.starts_with("env ") ? fmt::format("{} ({})", value.origin, node.origin)
+                                                      : node.origin);
     value.literal = true;
     node = std::move(value);
   }

@@ -32,6 +32,11 @@ Node Node::map() {
   return node;
 }
 
+void Node::set_origin(const std::string& of_all) {
+  origin = of_all;
+  for (Node& child : children) child.set_origin(of_all);
+}
+
 bool Node::is_null() const {
   if (kind != Kind::scalar || quoted) return kind == Kind::null;
   return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";

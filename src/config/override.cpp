@@ -1,8 +1,10 @@
 #include "override.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cctype>
+#include <cstddef>
 #include <optional>
 
 #include "millrace/core/text.h"
@@ -15,9 +17,9 @@ namespace {
 constexpr const char* origin = override_origin;
 
 Node list_item(std::string_view text) {
-  const std::string item(trim(text));
-  const bool quoted = item.size() >= 2 && (item[0] == '\'' || item[0] == '"') && item.back() == item[0];
-  return quoted ? Node::string(item.substr(1, item.size() - 2)) : Node::scalar(item);
+  const auto item = trim(text);
+  const auto inner = unquoted(item);
+  return inner ? Node::string(std::string(*inner)) : Node::scalar(std::string(item));
 }
 
 // Behind a letter, or alone, it is an apostrophe.
@@ -53,17 +55,17 @@ Node parse_list(std::string_view text) {
 }
 
 Node parse_value(const Field* field, const std::string& text, std::vector<Problem>& problems) {
-  if (field && field->is_list()) {
-    const std::string_view trimmed = trim(text);
-    return trimmed.starts_with('[') && trimmed.ends_with(']') ? parse_list(trimmed) : Node::scalar(text);
+  const std::string_view trimmed = trim(text);
+  switch (field ? field->syntax() : Syntax::yaml) {
+    case Syntax::list:
+      return trimmed.starts_with('[') && trimmed.ends_with(']') ? parse_list(trimmed) : Node::scalar(text);
+    case Syntax::text:
+      return Node::scalar(text);
+    case Syntax::yaml:
+    case Syntax::map:
+      break;
   }
-  if (field && field->verbatim() && !field->is_free_map()) return Node::scalar(text);
   return parse_yaml(text, origin, false, problems);
-}
-
-void set_origin(Node& node) {
-  node.origin = origin;
-  for (Node& child : node.children) set_origin(child);
 }
 
 // Where a path leads: the key it names, and how many of its steps were needed.
@@ -107,13 +109,11 @@ Node parse_override(const Section& schema, const std::string& text, std::vector<
   Node value;
   if (target.steps == path.size()) {
     value = parse_value(field, text.substr(equals + 1), problems);
-  } else if (field->is_free_map()) {
-    std::string rest;  // what is left is one key of the map, dots and all
-    while (path.size() > target.steps) {
-      rest = rest.empty() ? path.back() : path.back() + "." + rest;
-      path.pop_back();
-    }
-    path.push_back(rest);
+  } else if (field->syntax() == Syntax::map) {
+    // What is left is one key of the map, dots and all.
+    const auto rest = path.begin() + static_cast<std::ptrdiff_t>(target.steps);
+    *rest = fmt::format("{}", fmt::join(rest, path.end(), "."));
+    path.resize(target.steps + 1);
     if (equals + 1 == text.size()) {
       problems.push_back(
           {origin, fmt::format("{} has no value; null takes the entry away, and < and > need quotes to get "
@@ -136,7 +136,7 @@ Node parse_override(const Section& schema, const std::string& text, std::vector<
     parent.children.push_back(std::move(value));
     value = std::move(parent);
   }
-  set_origin(value);
+  value.set_origin(origin);
   return value;
 }
 

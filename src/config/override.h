@@ -9,8 +9,8 @@ namespace millrace::config {
 
 inline constexpr const char* override_origin = "override";
 
-// "a.b=value" as the tree {a: {b: value}}. The key's type decides how the value is read: text keys take it verbatim,
-// lists are `[x,y]` (commas inside braces, brackets and quotes do not split) or a single value, all others are YAML.
+// "a.b=value" as the tree {a: {b: value}}. The key's Syntax decides how the value is read; in lists, commas inside
+// braces, brackets and quotes do not split.
 Node parse_override(const Section& schema, const std::string& text, std::vector<Problem>& problems);
 
 }  // namespace millrace::config

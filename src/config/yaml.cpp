@@ -288,6 +288,11 @@ Json to_json(const Node& node) {
 
 }  // namespace
 
+std::optional<std::string_view> unquoted(std::string_view text) {
+  const bool quoted = text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0];
+  return quoted ? std::optional(text.substr(1, text.size() - 2)) : std::nullopt;
+}
+
 std::size_t count_nodes(const Node& node) {
   std::size_t count = 1;
   for (const Node& child : node.children) count += count_nodes(child);

@@ -1,5 +1,8 @@
 #pragma once
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "millrace/config/node.h"
@@ -10,6 +13,9 @@ namespace millrace::config {
 struct Problem {
   std::string origin, text;
 };
+
+// The inside of 'text' or "text".
+std::optional<std::string_view> unquoted(std::string_view text);
 
 // More values than any configuration has: what anchors or references that multiply each other would grow into.
 inline constexpr std::size_t max_nodes = 100'000;

@@ -48,9 +48,7 @@ class Field {
  public:
   virtual ~Field() = default;
   virtual std::string type() const = 0;
-  virtual bool verbatim() const = 0;  // an override's text is taken as it is, not as YAML
-  virtual bool is_list() const = 0;
-  virtual bool is_free_map() const = 0;
+  virtual Syntax syntax() const = 0;
   // Keeps the old value and throws BadValue when the node or `check`, which sees the new value, does not fit.
   virtual void read(const Node& node, const std::function<void()>& check) = 0;
   virtual Node write() const = 0;
@@ -62,9 +60,7 @@ class BoundField final : public Field {
  public:
   BoundField(T& value, F format) : value_(value), format_(std::move(format)) {}
   std::string type() const override { return format_.type(); }
-  bool verbatim() const override { return F::verbatim; }
-  bool is_list() const override { return F::list; }
-  bool is_free_map() const override { return std::is_same_v<T, std::map<std::string, std::string>>; }
+  Syntax syntax() const override { return F::syntax; }
   void read(const Node& node, const std::function<void()>& check) override {
     T value{};
     format_.read(node, value);
@@ -254,6 +250,7 @@ concept Describable = requires(T value, Section section) {
 };
 
 Report load(Section& schema, const Inputs& inputs);
+Report load_text(Section& schema, const std::string& yaml, const std::string& source);
 std::string dump_yaml(const Section& schema);
 std::string dump_yaml_for_others(const Section& schema);
 std::string print_yaml(const Section& schema, const Report& report);
@@ -268,6 +265,13 @@ template <Describable Root>
 Report load(Root& root, const Inputs& inputs) {
   Section schema = Section::of(root);
   return load(schema, inputs);
+}
+
+// The same of one text; `source` stands for the file's name in messages.
+template <Describable Root>
+Report load_text(Root& root, const std::string& yaml, const std::string& source) {
+  Section schema = Section::of(root);
+  return load_text(schema, yaml, source);
 }
 
 // All keys with their values: loading it again gives the same struct.
@@ -310,7 +314,6 @@ struct Change {
 };
 // Whether a dotted key is this key or section, or lies in it.
 bool is_in(std::string_view key, std::string_view section);
-Report load_text(Section& schema, const std::string& yaml, const std::string& source);
 std::vector<Change> changes(const Section& before, const Node& earlier, const Section& after);
 
 // Keys whose values differ between an earlier `dump_yaml` and `root`, in the order of the documentation. Keys the

@@ -66,13 +66,20 @@ const std::string& scalar_text(const Node& node, std::string_view what);
 // The value of a text key: ~/ in front is the home folder ($HOME), which a shell leaves as it is behind `key=`.
 std::string text_value(const Node& node, std::string_view what);
 
+// How the text of an override is read.
+enum class Syntax {
+  yaml,
+  text,  // as it is
+  list,  // [x,y] or a single value
+  map,   // as YAML; behind KEY.NAME= as it is
+};
+
 template <class T>
 struct Format;
 
 template <>
 struct Format<bool> {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::yaml;
   std::string type() const { return "true or false"; }
   void read(const Node& node, bool& out) const;
   Node write(bool value) const { return Node::scalar(value ? "true" : "false"); }
@@ -84,8 +91,7 @@ std::uint64_t read_integer(const Node& node, std::int64_t low, std::uint64_t hig
 
 template <std::integral T>
 struct Format<T> {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::yaml;
   std::string type() const { return "whole number"; }
   void read(const Node& node, T& out) const {
     out = static_cast<T>(read_integer(node, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
@@ -96,8 +102,7 @@ struct Format<T> {
 
 template <>
 struct Format<double> {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::yaml;
   std::string type() const { return "number"; }
   void read(const Node& node, double& out) const;
   Node write(double value) const;
@@ -106,8 +111,7 @@ struct Format<double> {
 
 template <>
 struct Format<std::string> {
-  static constexpr bool verbatim = true;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::text;
   std::string type() const { return "text"; }
   void read(const Node& node, std::string& out) const { out = text_value(node, type()); }
   Node write(const std::string& value) const { return Node::string(value); }
@@ -116,8 +120,7 @@ struct Format<std::string> {
 
 template <>
 struct Format<Required> {
-  static constexpr bool verbatim = true;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::text;
   std::string type() const { return "text"; }
   void read(const Node& node, Required& out) const {
     out = {text_value(node, type()), true};
@@ -129,8 +132,7 @@ struct Format<Required> {
 
 template <>
 struct Format<Duration> {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::yaml;
   std::string type() const { return "duration"; }
   void read(const Node& node, Duration& out) const;
   Node write(const Duration& value) const { return Node::scalar(to_string(value)); }
@@ -139,8 +141,7 @@ struct Format<Duration> {
 
 template <>
 struct Format<Bytes> {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::yaml;
   std::string type() const { return "size in bytes"; }
   void read(const Node& node, Bytes& out) const;
   Node write(Bytes value) const;
@@ -150,8 +151,7 @@ struct Format<Bytes> {
 // Free-form: any keys, scalar values kept as the text that was written.
 template <>
 struct Format<std::map<std::string, std::string>> {
-  static constexpr bool verbatim = true;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::map;
   std::string type() const { return "map of text"; }
   void read(const Node& node, std::map<std::string, std::string>& out) const;
   Node write(const std::map<std::string, std::string>& value) const;
@@ -161,8 +161,7 @@ struct Format<std::map<std::string, std::string>> {
 // One of a list of words.
 template <class E>
 struct EnumFormat {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Syntax::yaml;
   std::vector<std::pair<std::string, E>> names;
 
   std::string type() const {
@@ -192,8 +191,7 @@ struct EnumFormat {
 // null or a value.
 template <class T, class Inner = Format<T>>
 struct OptionalFormat {
-  static constexpr bool verbatim = Inner::verbatim;
-  static constexpr bool list = Inner::list;
+  static constexpr Syntax syntax = Inner::syntax;
   Inner inner;
 
   std::string type() const { return fmt::format("{} or null", inner.type()); }
@@ -213,8 +211,7 @@ struct OptionalFormat {
 // auto or a value.
 template <class T, class Inner = Format<T>>
 struct AutoFormat {
-  static constexpr bool verbatim = Inner::verbatim;
-  static constexpr bool list = false;
+  static constexpr Syntax syntax = Inner::syntax;
   Inner inner;
 
   std::string type() const { return fmt::format("{} or auto", inner.type()); }
@@ -234,8 +231,7 @@ struct AutoFormat {
 // A list; a single value stands for a list of one.
 template <class T, class Inner = Format<T>>
 struct ListFormat {
-  static constexpr bool verbatim = Inner::verbatim;
-  static constexpr bool list = true;
+  static constexpr Syntax syntax = Syntax::list;
   Inner inner;
 
   std::string type() const { return "list of " + inner.type(); }
@@ -265,8 +261,7 @@ struct ListFormat {
 // A list of exactly N values.
 template <class T, std::size_t N>
 struct Format<std::array<T, N>> {
-  static constexpr bool verbatim = false;
-  static constexpr bool list = true;
+  static constexpr Syntax syntax = Syntax::list;
   Format<T> inner;
 
   std::string type() const { return "list of " + std::to_string(N) + " x " + inner.type(); }
@@ -284,8 +279,7 @@ struct Format<std::array<T, N>> {
 
 template <>
 struct Format<OneOrMore> {
-  static constexpr bool verbatim = true;
-  static constexpr bool list = true;
+  static constexpr Syntax syntax = Syntax::list;
   ListFormat<std::string> inner;
 
   std::string type() const { return "text or list of text"; }

@@ -24,8 +24,9 @@ struct Node {
   static Node list();
   static Node map();
 
-  bool is_null() const;     // null, or the plain words that mean it
-  bool is_missing() const;  // ???
+  void set_origin(const std::string& of_all);  // also of its children
+  bool is_null() const;                        // null, or the plain words that mean it
+  bool is_missing() const;                     // ???
   Node* find(std::string_view key);
   const Node* find(std::string_view key) const;
   std::string show() const;  // one line, for messages

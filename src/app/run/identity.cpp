@@ -36,8 +36,7 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
 // Whether a VAE's run gives its checkpoints the scaling_factor of model.pipeline.
 static bool keeps_scaling_factor(const nlohmann::json& identity) {
   AutoencoderTrainConfig config;
-  auto section = config::Section::of(config);
-  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
+  (void)config::load_text(config, identity.value("config", ""), "the present configuration");
   return config.autoencoder.keeps_scaling_factor(config.model.init == ModelConfig::Init::pretrained);
 }
 

@@ -14,8 +14,7 @@ namespace millrace {
 
 TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint) {
   TrainConfig config;
-  auto section = config::Section::of(config);
-  config::load_text(section, manifest.at("config").get<std::string>(), (checkpoint / run_file::manifest).string())
+  config::load_text(config, manifest.at("config").get<std::string>(), (checkpoint / run_file::manifest).string())
       .throw_if_problems();
   return config;
 }
@@ -26,8 +25,7 @@ TrainConfig trained_config(const CheckpointReader& checkpoint) {
 
 TrainConfig readable_config(const nlohmann::json& manifest) {
   TrainConfig config;
-  auto section = config::Section::of(config);
-  (void)config::load_text(section, manifest.value("config", ""), "the present configuration");
+  (void)config::load_text(config, manifest.value("config", ""), "the present configuration");
   return config;
 }
 
