@@ -43,8 +43,7 @@ void describe_moved_pipeline(config::Section& model, std::optional<std::string>&
 }
 
 std::optional<std::string> typed_pipeline(const config::Report& report, const std::optional<std::string>& pipeline) {
-  const auto origin = report.origin("model.pipeline");
-  return origin == "override" || origin.ends_with("(override)") ? pipeline : std::nullopt;  // "env HOME (override)"
+  return report.is_typed("model.pipeline") ? pipeline : std::nullopt;
 }
 
 }  // namespace millrace

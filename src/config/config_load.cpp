@@ -64,7 +64,7 @@ void merge_onto(const Section& schema, Node& node, const Path& path, std::vector
     node = std::move(map);
   }
   for (Node& map : maps) {
-    const From source = map.origin == override_origin ? From::argument : From::file;
+    const From source = is_of_override(map.origin) ? From::argument : From::file;
     merge(node, std::move(map), section, source);
   }
 }
@@ -171,7 +171,7 @@ class Reader {
   void collect_overrides(const Node& node, const std::string& path) {
     if (node.kind == Node::Kind::map) {
       for (const Node& child : node.children) collect_overrides(child, join(path, child.name));
-    } else if (node.origin == override_origin) {
+    } else if (is_of_override(node.origin)) {
       report_.unread.push_back(path);
     }
   }
@@ -270,6 +270,15 @@ std::string Report::origin(std::string_view key) const {
     if (!node) return {};
   }
   return node->origin;
+}
+
+bool Report::is_set(std::string_view key) const {
+  const auto found = origin(key);
+  return !found.empty() && found != from_default;
+}
+
+bool Report::is_typed(std::string_view key) const {
+  return is_of_override(origin(key));
 }
 
 void Report::throw_if_problems() const {

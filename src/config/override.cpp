@@ -14,8 +14,6 @@ namespace millrace::config {
 
 namespace {
 
-constexpr const char* origin = override_origin;
-
 Node list_item(std::string_view text) {
   const auto item = trim(text);
   const auto inner = unquoted(item);
@@ -65,7 +63,7 @@ Node parse_value(const Field* field, const std::string& text, std::vector<Proble
     case Syntax::map:
       break;
   }
-  return parse_yaml(text, origin, false, problems);
+  return parse_yaml(text, override_origin, false, problems);
 }
 
 // Where a path leads: the key it names, and how many of its steps were needed.
@@ -93,10 +91,14 @@ std::optional<std::string> complaint(const std::string& text, std::size_t equals
 
 }  // namespace
 
+bool is_of_override(std::string_view origin) {
+  return origin == override_origin || origin.ends_with(fmt::format("({})", override_origin));
+}
+
 Node parse_override(const Section& schema, const std::string& text, std::vector<Problem>& problems) {
   const std::size_t equals = text.find('=');
   if (const auto wrong = complaint(text, equals)) {
-    problems.push_back({origin, fmt::format("'{}': {}", text, *wrong)});
+    problems.push_back({override_origin, fmt::format("'{}': {}", text, *wrong)});
     return Node::map();
   }
   std::string_view dotted = std::string_view(text).substr(0, equals);
@@ -116,15 +118,15 @@ Node parse_override(const Section& schema, const std::string& text, std::vector<
     path.resize(target.steps + 1);
     if (equals + 1 == text.size()) {
       problems.push_back(
-          {origin, fmt::format("{} has no value; null takes the entry away, and < and > need quotes to get "
-                               "past a shell: '{}>=3'",
-                               dotted, text)});
+          {override_origin, fmt::format("{} has no value; null takes the entry away, and < and > need quotes to get "
+                                        "past a shell: '{}>=3'",
+                                        dotted, text)});
       return Node::map();
     }
     value = Node::scalar(text.substr(equals + 1));
   } else {
     problems.push_back(
-        {origin,
+        {override_origin,
          fmt::format("{}: {} is a {} and is set as a whole", dotted,
                      join({path.begin(), path.begin() + static_cast<std::ptrdiff_t>(target.steps)}), field->type())});
     return Node::map();
@@ -136,7 +138,7 @@ Node parse_override(const Section& schema, const std::string& text, std::vector<
     parent.children.push_back(std::move(value));
     value = std::move(parent);
   }
-  value.set_origin(origin);
+  value.set_origin(override_origin);
   return value;
 }
 

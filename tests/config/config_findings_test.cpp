@@ -1,4 +1,6 @@
 // Findings that follow from refused values, and values that nobody reads.
+#include <cstdlib>
+
 #include "config/config_fixture.h"
 
 namespace millrace::test {
@@ -57,6 +59,20 @@ TEST_F(ConfigFindings, NothingIsNoValueForWhatMustBeSet) {
   EXPECT_THAT(load({}, {"data.train.path="}).problems(),
               ElementsAre("override: data.train.path: expected list of text, got ''"));
   EXPECT_THAT(load({}, {"run.dir="}).problems(), ElementsAre("override: run.dir: expected text, got ''"));
+}
+
+TEST_F(ConfigFindings, TellWhatWasTypedHoweverItsValueWasFound) {
+  ::setenv("MILLRACE_TEST", "0.25", 1);
+  const std::string variable = "${oc.env:MILLRACE_TEST}";
+  const auto report = load({"optim: {clip: 2}\ngenerate: {seed: '" + variable + "'}"},
+                           {"optim.lr=" + variable, "run.seed=5", "generate.steps=" + variable});
+  EXPECT_THAT(report.problems(), IsEmpty());
+  EXPECT_EQ(report.origin("optim.lr"), "env MILLRACE_TEST (override)");
+  for (const char* key : {"optim.lr", "run.seed"}) EXPECT_TRUE(report.is_typed(key) && report.is_set(key)) << key;
+  EXPECT_TRUE(report.is_set("optim.clip") && !report.is_typed("optim.clip"));
+  for (const char* key : {"optim.betas", "duration", "optim.lrr"})
+    EXPECT_FALSE(report.is_typed(key) || report.is_set(key)) << key;
+  EXPECT_THAT(report.unread, ElementsAre("generate.steps")) << "a file may be for other commands";
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ TEST_F(ConfigReference, ReadsTheEnvironment) {
   const config::Report report = load({"optim:\n  lr: ${oc.env:MILLRACE_TEST}"});
   EXPECT_EQ(root_.optim.lr, 0.25);
   EXPECT_EQ(report.origin("optim.lr").substr(0, 19), "env MILLRACE_TEST (");
+  EXPECT_FALSE(report.is_typed("optim.lr"));
   EXPECT_EQ(note("${oc.env:MILLRACE_TEST,5}"), "0.25");
   EXPECT_EQ(note("${oc.env:MILLRACE_NONE,5}"), "5");
   EXPECT_EQ(note("${oc.env:MILLRACE_NONE, 'a, b'}"), "a, b");

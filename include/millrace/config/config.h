@@ -230,8 +230,10 @@ class Report {
   const std::vector<std::string>& problems() const { return problems_; }
   // Error(usage) with one line per problem; nothing when all is well.
   void throw_if_problems() const;
-  // "default", "FILE:LINE", "override" or "env VAR"; empty for an unknown key.
+  // "default", "FILE:LINE", "override" or "env VAR (FILE:LINE)"; empty for an unknown key.
   std::string origin(std::string_view key) const;
+  bool is_set(std::string_view key) const;    // in a file or on the command line
+  bool is_typed(std::string_view key) const;  // on the command line
 
   Node tree;                        // all keys with their resolved values and origins
   std::vector<std::string> unread;  // overrides of keys that other commands have

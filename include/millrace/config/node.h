@@ -15,7 +15,7 @@ struct Node {
   bool quoted = false;         // text in quotes is never null
   bool literal = false;        // ${...} was replaced already, or stands for itself
   bool broken = false;         // its ${...} failed and was reported
-  std::string origin;          // "default", "FILE:LINE", "override", "env VAR"
+  std::string origin;          // "default", "FILE:LINE", "override", "env VAR (FILE:LINE)"
   std::vector<Node> children;  // of a list or a map, in the order of the text
   std::vector<Node> over;      // of a ${reference}: maps that are merged, in order, onto the one that it means
 

@@ -225,8 +225,7 @@ nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
 static void check_prediction(const TrainPlan& plan, config::Report& report) {
   constexpr auto key = "objective.prediction";
   const auto folders = plan.pipeline.scheduler().prediction, own = plan.config.objective.prediction;
-  const bool is_chosen = report.origin(key) != "default";
-  if (plan.config.model.unet.init != ModelConfig::Init::pretrained || folders == own || is_chosen) return;
+  if (plan.config.model.unet.init != ModelConfig::Init::pretrained || folders == own || report.is_set(key)) return;
   report.problem(key,
                  fmt::format("is not set, and the weights of {} predict {}: set it to {}, or to {} to teach them that",
                              plan.config.model.pipeline.value, to_string(folders), to_string(folders), to_string(own)));
@@ -244,7 +243,7 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
     check_prediction(plan, report);
     check_shapes(plan, report);
     const auto captions = complaint_about_captions(plan.encoding, c.objective);
-    if (captions && report.origin("objective.caption_dropout") == "default") plan.problems.push_back(*captions);
+    if (captions && !report.is_set("objective.caption_dropout")) plan.problems.push_back(*captions);
     plan.routing = plan_routing(plan.roles, stripes);
   });
   plan.micro_batch = plan_micro_batch(session, plan);
