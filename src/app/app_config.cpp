@@ -80,8 +80,8 @@ void check_encoding(const ProducerConfig& c, config::Report& report) {
 
 void PreprocessConfig::describe(config::Section& section) {
   ProducerConfig::describe(section);
-  section.at("model").ignore(
-      {"unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs", "dtype"});
+  section.at("model").keep({"pipeline"});
+  ignore_models_of_trainings(section.at("model"));
   section.at("data").ignore({"validation", "stripes", "shuffle_block"});
   describe_hang_guard(section, guard);
   describe_threads(section, threads);
@@ -135,7 +135,7 @@ void AutoencoderTrainConfig::Model::describe(config::Section& section) {
   describe_dtype(section, dtype);
   describe_channels_last(section, channels_last);
   describe_fused_kernels(section, fused_kernels);
-  section.ignore({"unet", "gradient_checkpointing", "cuda_graphs"});
+  section.ignore_rest_of<ModelConfig>();
 }
 
 void AutoencoderTrainConfig::describe(config::Section& section) {

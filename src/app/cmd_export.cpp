@@ -17,8 +17,7 @@ struct ExportConfig {
 
     void describe(config::Section& section) {
       describe_moved_pipeline(section, pipeline);
-      section.ignore(
-          {"init", "unet", "dtype", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
+      ignore_models_of_trainings(section);
     }
   } model;
   ExportRequest::Weights weights = ExportRequest::Weights::automatic;

@@ -32,8 +32,7 @@ struct ProbeConfig {
     ImageConfig images;
     void describe(config::Section& section) {
       section.section("images", images, "how the file is read");
-      section.ignore({"train", "validation", "shuffle_block", "threads", "stripes", "index", "retry_for", "allow_pipes",
-                      "max_bad_share"});
+      section.ignore_rest_of<DataConfig>();
     }
   } data;
   TransformConfig transform;

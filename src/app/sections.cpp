@@ -1,6 +1,6 @@
 #include "sections.h"
 
-#include "millrace/train/train_config.h"
+#include "app_config.h"
 
 namespace millrace {
 
@@ -20,19 +20,23 @@ void describe_threads(config::Section& root, config::Auto<int>& threads) {
 }
 
 void describe_hang_guard(config::Section& root, GuardConfig& guard) {
-  root.section("guard", guard, "what to do when a rank hangs")
-      .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
+  root.section("guard", guard, "what to do when a rank hangs").keep({"hang_timeout"});
 }
 
 void DeviceConfig::describe(config::Section& section) {
   section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-  section.ignore({"dir", "seed", "deterministic"});
+  section.ignore_rest_of<RunConfig>();
+}
+
+void ignore_models_of_trainings(config::Section& model) {
+  model.ignore_rest_of<ModelConfig>();
+  model.ignore_rest_of<AutoencoderTrainConfig::Model>();
 }
 
 void PrecisionConfig::describe(config::Section& section) {
   section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
       .one_of({"auto", "float32", "bfloat16", "float16"});
-  section.ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
+  ignore_models_of_trainings(section);
 }
 
 void describe_moved_pipeline(config::Section& model, std::optional<std::string>& pipeline) {

@@ -25,6 +25,9 @@ struct DeviceConfig {
   void describe(config::Section& section);
 };
 
+// Of section `model`, what trainings have and this command does not describe is left alone.
+void ignore_models_of_trainings(config::Section& model);
+
 // Section `model` of commands that take weights as they are: arithmetic.
 struct PrecisionConfig {
   std::string dtype = "auto";

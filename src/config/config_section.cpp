@@ -87,6 +87,22 @@ void Section::ignore(const std::vector<std::string>& names) {
   ignored_.insert(ignored_.end(), names.begin(), names.end());
 }
 
+void Section::keep(const std::vector<std::string>& names) {
+  for (const std::string& name : names) ensure(find(name), fmt::format("there is no key '{}'", name));
+  std::vector<std::string> others;
+  for (const Entry& entry : entries_) {
+    if (!contains(names, entry.name())) others.push_back(entry.name());
+  }
+  ignore(others);
+}
+
+void Section::ignore_rest_of(const Section& other) {
+  for (const Entry& entry : other.entries_) {
+    if (!find(entry.name())) ignored_.push_back(entry.name());
+  }
+  for (const Renamed& renamed : other.renamed_) ignored_.push_back(renamed.before);
+}
+
 Section& Section::at(std::string_view name) {
   const Entry* entry = find(name);
   ensure(entry && entry->section, fmt::format("there is no section '{}'", name));

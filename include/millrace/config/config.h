@@ -173,6 +173,14 @@ class Section {
 
   // Keys that other commands read from the same file: accepted here and left alone. Described ones are taken back.
   void ignore(const std::vector<std::string>& names);
+  // The same for all of them but these.
+  void keep(const std::vector<std::string>& names);
+  // The same for what S describes and this section does not.
+  template <class S>
+  void ignore_rest_of() {
+    S other;
+    ignore_rest_of(of(other));
+  }
   // A key of earlier versions: refused with the name of the one that took its place and a word about that one.
   void renamed(std::string before, std::string now, std::string meaning);
 
@@ -200,6 +208,7 @@ class Section {
  private:
   Key& add(std::string name, std::string help, std::unique_ptr<Field> field);
   Section& add_section(std::string name, std::string help);
+  void ignore_rest_of(const Section& other);
 
   std::string name_, help_;
   std::vector<Entry> entries_;

@@ -29,7 +29,7 @@ void BenchConfig::Model::describe(config::Section& section) {
   describe_channels_last(section, channels_last);
   describe_fused_kernels(section, fused_kernels);
   describe_cuda_graphs(section, cuda_graphs);
-  section.ignore({"unet"});
+  ignore_models_of_trainings(section);
 }
 
 int BenchConfig::micro_batch() const {

@@ -26,8 +26,7 @@ struct InspectConfig {
     SourceConfig train;
     void describe(config::Section& section) {
       section.section("train", train, "how training would read archives and Parquet: type, columns, idx_to_prompt");
-      section.ignore({"validation", "images", "shuffle_block", "shuffle_buffer", "threads", "stripes", "index",
-                      "retry_for", "allow_pipes", "max_bad_share"});
+      section.ignore_rest_of<DataConfig>();
     }
   } data;
   config::Auto<int> threads{};
