@@ -54,16 +54,6 @@ void check_common(const Config& c, config::Report& report) {
   c.data.check(report);
   check_optim(c.optim, c.duration, report);
   c.guard.check(report);
-  if (c.checkpoint.every && c.checkpoint.every->value && c.checkpoint.every->value->count <= 0)
-    report.problem("checkpoint.every", "must be above 0, auto, or null for none");
-  if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
-    report.problem("checkpoint.keep_every", "must be above 0, or null for none");
-  if (c.duration.count <= 0) report.problem("duration", "must be above 0");
-  if (c.guard.digest_every && c.guard.digest_every->count <= 0)
-    report.problem("guard.digest_every", "must be above 0, or null for never");
-  if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
-  for (const auto step : c.record.steps)
-    if (step < 1) report.problem("record.steps", fmt::format("{} is no step: they count from 1", step));
   if (c.log.prometheus && !c.log.prometheus->ends_with(".prom"))
     report.problem("log.prometheus", "must end in .prom: node exporter passes over all other files");
 }
@@ -92,7 +82,7 @@ void TrainConfig::describe(config::Section& section) {
   ProducerConfig::describe(section);
   section.section("roles", roles, "which ranks produce and which train");
   section.section("batch", batch, "samples per step");
-  section.key("duration", duration, "length of the run: steps, samples or time");
+  section.key("duration", duration, "length of the run: steps, samples or time").above(0);
   section.section("objective", objective, "what the U-Net learns to predict");
   section.section("optim", optim, "AdamW");
   section.section("ema", ema, "exponential moving average of the weights");
@@ -145,7 +135,7 @@ void AutoencoderTrainConfig::describe(config::Section& section) {
   section.section("data", data, "where samples come from, and in which order");
   section.section("transform", transform, "from image files to pixels");
   section.section("batch", batch, "samples per step");
-  section.key("duration", duration, "length of the run: steps, samples or time");
+  section.key("duration", duration, "length of the run: steps, samples or time").above(0);
   section.section("optim", optim, "AdamW");
   section.section("ema", ema, "exponential moving average of the weights");
   section.section("parallel", parallel, "how ranks share the model");
@@ -191,9 +181,6 @@ void check(const TrainConfig& c, config::Report& report) {
     report.problem("roles.producers",
                    "has no use beside roles.producer_gpu and roles.trainer_gpu, which say who produces",
                    {"roles.producer_gpu", "roles.trainer_gpu"});
-  if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
-  if (c.samples.every.count <= 0)
-    report.problem("samples.every", "must be above 0; samples.prompts=null for no pictures");
   if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
     report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache",
                    {"data.train.type"});

@@ -10,20 +10,25 @@ void BatchConfig::describe(config::Section& section) {
 }
 
 void CheckpointConfig::describe(config::Section& section) {
-  section.key("every", every,
-              "how often the state is saved; auto = every 5 to 10 min, by what a save costs; null = never");
+  section
+      .key("every", every, "how often the state is saved; auto = every 5 to 10 min, by what a save costs; null = never")
+      .above(0);
   section.key("keep", keep, "newest checkpoints that are kept").at_least(1);
-  section.key("keep_every", keep_every,
-              "the first checkpoint at or after each multiple of this is kept for good; null = none");
+  section
+      .key("keep_every", keep_every,
+           "the first checkpoint at or after each multiple of this is kept for good; null = none")
+      .above(0);
   section.key("resume", resume, "auto = the newest good checkpoint of run.dir, never, or the folder of a checkpoint");
   section.key("allow_changes", allow_changes,
               "continue although the seed, data, batch, stripes, transform or model differ");
 }
 
 void PicturesConfig::describe(config::Section& section) {
-  section.key(
-      "every", every,
-      "how often pictures are painted; left out once painting has taken more than 2 % of the time and five minutes");
+  section
+      .key(
+          "every", every,
+          "how often pictures are painted; left out once painting has taken more than 2 % of the time and five minutes")
+      .above(0);
   section.key("prompts", prompts,
               "file with a prompt a line, or .jsonl, .csv, .tsv with prompt, negative_prompt; null = no pictures");
   section.key("count", count, "pictures each time; number n begins with the noise of seed n, prompts repeat")
@@ -33,7 +38,7 @@ void PicturesConfig::describe(config::Section& section) {
 }
 
 void ValidationConfig::describe(config::Section& section) {
-  section.key("every", every, "how often the loss on data.validation is measured");
+  section.key("every", every, "how often the loss on data.validation is measured").above(0);
   section
       .key("batches", batches,
            "batches of batch.global samples it is measured on; encoded once at the start and kept in memory")
@@ -41,7 +46,7 @@ void ValidationConfig::describe(config::Section& section) {
 }
 
 void LogConfig::describe(config::Section& section) {
-  section.key("every", every, "how often metrics are written");
+  section.key("every", every, "how often metrics are written").above(0);
   section.key("tensorboard", tensorboard, "write TensorBoard event files");
   section.key("prometheus", prometheus, "file for Prometheus' textfile collector, FILE.prom; null = none");
   section.key("ids", ids,
@@ -50,7 +55,7 @@ void LogConfig::describe(config::Section& section) {
 }
 
 void RecordConfig::describe(config::Section& section) {
-  section.key("steps", steps, "steps whose tensors are written to RUN/records, to replay them elsewhere");
+  section.key("steps", steps, "steps whose tensors are written to RUN/records, to replay them elsewhere").at_least(1);
 }
 
 void GuardConfig::describe(config::Section& section) {
@@ -65,17 +70,20 @@ void GuardConfig::describe(config::Section& section) {
   section.key("on_repeat", on_repeat, {{"stop", OnRepeat::stop}, {"rollback", OnRepeat::rollback}},
               "what more of them do: stop with exit code 78, or go back to the checkpoint before them and use up their "
               "batches without an update");
-  section.key("digest_every", digest_every,
-              "how often the weights that every trainer holds whole are compared (none with full_shard); null = never");
-  section.key("hang_timeout", hang_timeout,
-              "longest a rank may stand still or send no samples; five times as long while loading, in the first step, "
-              "validation, pictures and saves; auto = 30 min");
+  section
+      .key("digest_every", digest_every,
+           "how often the weights that every trainer holds whole are compared (none with full_shard); null = never")
+      .above(0);
+  section
+      .key("hang_timeout", hang_timeout,
+           "longest a rank may stand still or send no samples; five times as long while loading, in the first step, "
+           "validation, pictures and saves; auto = 30 min")
+      .above(0);
 }
 
 void GuardConfig::check(config::Report& report) const {
-  const auto timeout = hang_timeout.value_or(Duration::seconds(1));
-  if (timeout.unit != Duration::Unit::seconds) report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
-  if (timeout.count <= 0) report.problem("guard.hang_timeout", "must be above 0");
+  if (hang_timeout.value_or(Duration::seconds(1)).unit != Duration::Unit::seconds)
+    report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
 }
 
 double GuardConfig::hang_seconds() const {

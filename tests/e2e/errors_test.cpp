@@ -102,7 +102,8 @@ TEST(Errors, LengthsOfZeroAreRefused) {
       "zero", "'duration=0 steps' 'samples.every=0 steps' 'guard.digest_every=0 steps' 'validation.every=0 steps'"));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
   for (const char* key : {"duration", "samples.every", "guard.digest_every", "validation.every"})
-    EXPECT_THAT(outcome.output, HasSubstr(std::string(key) + ": must be above 0"));
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(key) + ": expected duration"));
+  EXPECT_EQ(count(outcome.output, "> 0, got '0 steps'"), 4) << outcome.output;
 }
 
 // Weights that predict v must not be trained towards the noise by mistake.

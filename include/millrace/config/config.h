@@ -173,9 +173,9 @@ class Section {
 
   // Keys that other commands read from the same file: accepted here and left alone. Described ones are taken back.
   void ignore(const std::vector<std::string>& names);
-  // The same for all of them but these.
+  // Ignores all that is described but these.
   void keep(const std::vector<std::string>& names);
-  // The same for what S describes and this section does not.
+  // Ignores what S describes and this section does not.
   template <class S>
   void ignore_rest_of() {
     S other;
