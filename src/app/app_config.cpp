@@ -37,14 +37,12 @@ void check_optim(const OptimConfig& optim, const Duration& duration, config::Rep
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples", {"duration"});
 }
 
-void check_batch(int global, int micro, config::Report& report) {
-  if (global % micro != 0)
-    report.problem("batch.global", fmt::format("{} is not a multiple of batch.micro = {}", global, micro),
-                   {"batch.micro"});
-}
-
+// `micro`: batch.micro, which trainers with equal shares of a step have to divide them by (check_micro_batch).
 template <class Config>
-void check_common(const Config& c, config::Report& report) {
+void check_common(const Config& c, int micro, config::Report& report) {
+  if (micro > c.batch.global)
+    report.problem("batch.global", fmt::format("{} is less than batch.micro = {}", c.batch.global, micro),
+                   {"batch.micro"});
   if (!c.data.stripes.is_auto() && c.batch.global % *c.data.stripes.value != 0)
     report.problem("data.stripes",
                    fmt::format("{} does not divide batch.global = {}", *c.data.stripes.value, c.batch.global),
@@ -168,8 +166,7 @@ static void check_parallel(const ParallelConfig& parallel, config::Report& repor
 }
 
 void check(const TrainConfig& c, config::Report& report) {
-  if (c.batch.micro.value) check_batch(c.batch.global, *c.batch.micro.value, report);
-  check_common(c, report);
+  check_common(c, c.batch.micro.value_or(1), report);
   check_parallel(c.parallel, report);
   check_encoding(c, report);
   if (c.data.validation) c.data.validation->check(report);
@@ -191,8 +188,7 @@ void check(const TrainConfig& c, config::Report& report) {
 }
 
 void check(const AutoencoderTrainConfig& c, config::Report& report) {
-  check_batch(c.batch.global, c.batch.micro, report);
-  check_common(c, report);
+  check_common(c, c.batch.micro, report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");
   if (c.data.validation) report.problem("data.validation", "is for train alone");

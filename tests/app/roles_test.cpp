@@ -242,6 +242,7 @@ TEST(PlanRouting, LargeRunsToo) {
 TEST(MicroBatch, UnequalSharesNeedNoWholeOnes) {
   check_micro_batch(plan_routing(roles_of(3, 1), 8), 8, 2);
   check_micro_batch(plan_routing(roles_of(3, 1), 32), 32, 16);
+  check_micro_batch(plan_routing(roles_of(7, 1), 96), 192, 14);  // as auto takes it where 27 fit
   usage_error([] { check_micro_batch(plan_routing(roles_of(2, 1), 8), 8, 3); });
 }
 
@@ -279,28 +280,13 @@ TEST(MicroBatch, TheLargestThatFitsIsChosen) {
       const auto routing = plan_routing(roles_of(trainers, 1), 64);
       const int micro = choose_micro_batch(routing, 1920, fitting), share = routing.largest_share(1920);
       EXPECT_LE(micro, fitting);
-      check_micro_batch(routing, 1920, micro);
+      check_micro_batch(routing, 1920, micro);  // who sets what was chosen is not refused
       if (routing.is_even()) continue;
       const auto turns = [share](int images) { return (share + images - 1) / images; };
       EXPECT_EQ(turns(micro), turns(fitting)) << trainers << " trainers, " << fitting;
       if (micro > 1) {
         EXPECT_GT(turns(micro - 1), turns(micro)) << trainers << " trainers, " << fitting;
       }
-    }
-}
-
-// What a hint names is not refused: batch.micro has to divide batch.global, on whatever ranks.
-TEST(MicroBatch, TheLargestToSetDividesTheGlobalBatch) {
-  EXPECT_EQ(largest_micro_batch_to_set(plan_routing(roles_of(7, 1), 96), 192, 27), 24);
-  EXPECT_EQ(largest_micro_batch_to_set(plan_routing(roles_of(31, 1), 512), 2048, 70), 64);
-  EXPECT_EQ(largest_micro_batch_to_set(plan_routing(roles_of(4, 1), 64), 2048, 40), 32);
-  for (int trainers = 1; trainers <= 40; ++trainers)
-    for (int fitting = 1; fitting <= 64; ++fitting) {
-      const auto routing = plan_routing(roles_of(trainers, 1), 64);
-      const int micro = largest_micro_batch_to_set(routing, 1920, fitting);
-      EXPECT_LE(micro, fitting);
-      EXPECT_EQ(1920 % micro, 0);
-      check_micro_batch(routing, 1920, micro);
     }
 }
 

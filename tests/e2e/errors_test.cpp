@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Mistake{"config_file_missing", "--config @/none.yaml", 74, "none.yaml"},
                                      Mistake{"unknown_option", "--fast", 2, "--fast"},
                                      Mistake{"unknown_key", "optim.lrr=1", 2, "optim.lrr"},
-                                     Mistake{"wrong_combination", "batch.micro=3", 2, "not a multiple of batch.micro"},
+                                     Mistake{"wrong_combination", "batch.micro=9", 2, "8 is less than batch.micro = 9"},
                                      Mistake{"wrong_unit", "'guard.hang_timeout=3 steps'", 2, "guard.hang_timeout"},
                                      Mistake{"no_gpu", "run.device=cuda", 2, "run.device=cuda"},
                                      Mistake{"graphs_of_a_cpu", "model.cuda_graphs=true", 2, "model.cuda_graphs=true"},

@@ -255,7 +255,7 @@ TEST(Report, WhatIsMissingIsToldAtOnce) {
 
 TEST(Report, HoldsEveryKindOfFindingWithItsPlace) {
   const auto file = (workshop() / "all.yaml").string();
-  std::ofstream(file) << "run:\n  dir: ???\n  device: cpu\nbatch: {global: 10, micro: 4}\ndata:\n  stripes: 3\n"
+  std::ofstream(file) << "run:\n  dir: ???\n  device: cpu\nbatch: {global: 10, micro: 16}\ndata:\n  stripes: 3\n"
                          "  train:\n    path: []\n    filters: {width: '>>3', height: '<9'}\n  validation: {limit: 3}\n"
                          "samples:\n  steps: 0\noptim:\n  lrr: 1\n  warmup: 3 min\n";
   EXPECT_EQ(findings(m + " train --config " + file + " encode.text_on=nobody guard.hang_timeout='5 steps'"),

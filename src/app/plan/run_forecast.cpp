@@ -181,10 +181,8 @@ class Forecaster {
   int micro_batch() const {
     if (config_.batch.micro.value) return *config_.batch.micro.value;
     if (!costs_.on_gpus())
-      throw Error(
-          Exit::usage, "batch.micro=auto: how much memory these CPUs have is not known here",
-          "`millrace train --dry-run` there says what it stands for; the plan takes that number, or a divisor of "
-          "batch.global near it");
+      throw Error(Exit::usage, "batch.micro=auto: how much memory these CPUs have is not known here",
+                  "`millrace train --dry-run` there says what it stands for; the plan takes that number");
     double least = std::numeric_limits<double>::max();
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) least = std::min(least, gpu->memory_gib * gib);
     return choose_micro_batch(routing_, config_.batch.global,
@@ -245,7 +243,7 @@ class Forecaster {
     role.memory_gib = bytes(role.batch) / gib;
     if (!costs_.on_gpus()) return;
     const int fitting = fitting_batch(role.gpu->memory_gib * gib, bytes);
-    role.fitting_batch = fitting > 0 ? largest_micro_batch_to_set(routing_, config_.batch.global, fitting) : 0;
+    role.fitting_batch = fitting > 0 ? choose_micro_batch(routing_, config_.batch.global, fitting) : 0;
   }
 
   void add_all_in_one() {

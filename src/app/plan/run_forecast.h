@@ -27,7 +27,7 @@ struct PlannedRole {
   double memory_gib = 0;                                                  // of a rank
   double images_per_second = 0;                                           // of all of them; 0: they read latents
   int batch = 0;                                                          // images that a rank has on its GPU at once
-  int fitting_batch = 0;                                                  // the most that would fit
+  int fitting_batch = 0;                                                  // the largest of use that would fit
   enum class Source { measured, published, peak } source = Source::peak;  // of the rate; measured: by the user
 
   bool encodes() const { return kind != Kind::trainers; }

@@ -41,12 +41,6 @@ int choose_micro_batch(const Routing& routing, int global_batch, int fitting) {
   return (share + turns - 1) / turns;
 }
 
-int largest_micro_batch_to_set(const Routing& routing, int global_batch, int fitting) {
-  ensure(fitting > 0, "a micro-batch has an image");
-  const int share = routing.largest_share(global_batch);
-  return largest_divisor(routing.is_even() ? share : global_batch, std::min(fitting, share));
-}
-
 std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices) {
   const auto sharing = static_cast<std::uint64_t>(std::ranges::count(devices, device));
   return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, std::uint64_t{1} << 50) / sharing);

@@ -23,8 +23,6 @@ void check_passes(const Routing& routing, const ShardPlan& shards, int micro_bat
 // them; else the smallest of those that cut the largest share into as few as can be, so that its last one is hardly
 // smaller.
 int choose_micro_batch(const Routing& routing, int global_batch, int fitting);
-// The largest that a user may set there: before anybody knows of shares it has to divide the global batch.
-int largest_micro_batch_to_set(const Routing& routing, int global_batch, int fitting);
 
 // Of a device with so many bytes what one rank may have, if all who share it have as much. `devices`: the name of every
 // rank's.
