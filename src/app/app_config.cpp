@@ -105,9 +105,7 @@ void TrainBatchConfig::describe(config::Section& section) {
 }
 
 LoopConfig TrainConfig::loop(int micro_batch, const nlohmann::json& identity) const {
-  auto tokens = tokenizer;
-  if (tokens.mode == TokenizerConfig::Mode::automatic) tokens.mode = TokenizerConfig::Mode::hf;  // which it stands for
-  return loop_of(*this, micro_batch, identity, objective, tokens);
+  return loop_of(*this, micro_batch, identity, objective, tokenizer);
 }
 
 AutoencoderTrainConfig::AutoencoderTrainConfig() {

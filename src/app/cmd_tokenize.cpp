@@ -12,8 +12,7 @@ namespace {
 
 TokenizerConfig::Mode parse_mode(const std::string& word) {
   using Mode = TokenizerConfig::Mode;
-  if (word == "auto") return Mode::automatic;
-  if (word == "hf") return Mode::hf;
+  if (word == "auto" || word == "hf") return Mode::hf;
   if (word == "open_clip") return Mode::open_clip;
   fail(Exit::usage, "--mode {}: auto, hf or open_clip", word);
 }

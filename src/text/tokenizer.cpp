@@ -83,7 +83,7 @@ std::size_t literal_length(std::string_view text, Literals literals) {
 }  // namespace
 
 void TokenizerConfig::describe(config::Section& s) {
-  s.key("mode", mode, {{"auto", Mode::automatic}, {"hf", Mode::hf}, {"open_clip", Mode::open_clip}},
+  s.key("mode", mode, {{"auto", Mode::hf}, {"hf", Mode::hf}, {"open_clip", Mode::open_clip}},
         "hf = as transformers runs the folder's files; open_clip = as SD 2 was trained; auto = hf");
   s.key("pad_id", pad_id, "id behind the end of a caption; auto = the pad token of the folder's files, in open_clip 0")
       .at_least(0);

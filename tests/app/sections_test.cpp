@@ -64,7 +64,6 @@ TEST(UsualLosses, AreThoseOfTheirSettings) {
   EXPECT_EQ(losses([](auto& c) { c.data.train.path = {"elsewhere"}; }), usual);
   EXPECT_EQ(losses([](auto& c) { c.data.train.idx_to_prompt = "elsewhere"; }), usual);
   EXPECT_EQ(losses([](auto& c) { c.encode.text_on = EncodeConfig::TextOn::trainer; }), usual);
-  EXPECT_EQ(losses([](auto& c) { c.tokenizer.mode = TokenizerConfig::Mode::hf; }), usual) << "auto is hf";
   EXPECT_NE(losses_of<TrainConfig>([](auto&) {}, {{"data", "others"}}), usual);
   EXPECT_NE(losses([](auto& c) { c.tokenizer.mode = TokenizerConfig::Mode::open_clip; }), usual);
   EXPECT_NE(losses([](auto& c) { c.tokenizer.pad_id.value = 0; }), usual);

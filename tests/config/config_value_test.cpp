@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 #include "config/config_fixture.h"
@@ -17,6 +19,28 @@ TEST_F(ConfigValue, DefaultsStayWithoutInput) {
   EXPECT_EQ(root.optim.lr, 1e-4);
   EXPECT_TRUE(root.data.stripes.is_auto());
   EXPECT_FALSE(root.data.validation);
+}
+
+struct Spelled {
+  Policy policy = Policy::crop_then_resize;
+  void describe(config::Section& s) {
+    s.key("policy", policy,
+          {{"auto", Policy::crop_then_resize},
+           {"crop_then_resize", Policy::crop_then_resize},
+           {"resize_then_crop", Policy::resize_then_crop}},
+          "order of the two; auto = crop_then_resize");
+  }
+};
+
+TEST(ConfigEnum, TwoWordsForOneValueAreNoChange) {
+  for (const char* word : {"auto", "crop_then_resize"}) {
+    Spelled spelled{Policy::resize_then_crop};
+    const auto yaml = fmt::format("policy: {}\n", word);
+    EXPECT_THAT(config::load_text(spelled, yaml, "a.yaml").problems(), IsEmpty());
+    EXPECT_EQ(spelled.policy, Policy::crop_then_resize);
+    EXPECT_EQ(config::dump_yaml(spelled), "policy: auto\n");
+    EXPECT_THAT(config::diff(yaml, Spelled{}), IsEmpty());
+  }
 }
 
 // A file is for several commands, what is typed for this one.

@@ -253,6 +253,19 @@ TEST(Fingerprint, TellsWhichPartOfThePipelineIsAnother) {
               testing::ElementsAre("encode.dtype: \"float32\" -> \"bfloat16\""));
 }
 
+// tokenizer.mode=auto is another word for hf.
+TEST(TokenizerFingerprint, IsOfWhatIsDoneNotOfTheWord) {
+  const auto folder = PipelineFolder::open(test::data_dir() / "folder/pipeline");
+  const auto of_mode = [&](const std::string& word) {
+    TokenizerConfig tokenizer;
+    config::load_text(tokenizer, "mode: " + word, "here").throw_if_problems();
+    return tokenizer_fingerprint(folder, tokenizer);
+  };
+  EXPECT_EQ(of_mode("hf"), of_mode("auto"));
+  EXPECT_EQ(of_mode("auto"), tokenizer_fingerprint(folder, {}));
+  EXPECT_NE(of_mode("open_clip"), of_mode("auto"));
+}
+
 // A run on a cache alone says which captions of classes it means, too.
 TEST(SourceFingerprint, TellsThePromptsOfClassesAndOfLatentsMadeOfThem) {
   const test::TempDir folder;

@@ -158,7 +158,7 @@ struct Format<std::map<std::string, std::string>> {
   std::vector<double> numbers(const std::map<std::string, std::string>&) const { return {}; }
 };
 
-// One of a list of words.
+// One of a list of words. Of several for one value the first is written.
 template <class E>
 struct EnumFormat {
   static constexpr Syntax syntax = Syntax::yaml;

@@ -12,10 +12,10 @@ namespace millrace {
 inline constexpr int token_count = 77;  // ids of a caption, CLIP's context
 
 struct TokenizerConfig {
-  enum class Mode { automatic, hf, open_clip };
-  // automatic = hf: as transformers' fast tokenizer runs the folder's files. open_clip: as open_clip's SimpleTokenizer,
-  // which cleans captions and knows neither the folder's pad token and added tokens nor its spelling of the specials.
-  Mode mode = Mode::automatic;
+  // hf: as transformers' fast tokenizer runs the folder's files. open_clip: as open_clip's SimpleTokenizer, which
+  // cleans captions and knows neither the folder's pad token and added tokens nor its spelling of the specials.
+  enum class Mode { hf, open_clip };
+  Mode mode = Mode::hf;  // as a word also auto
   // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary; in open_clip 0
   config::Auto<int> pad_id;
 

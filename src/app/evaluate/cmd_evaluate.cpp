@@ -152,6 +152,17 @@ void EvaluateRoot::Model::describe(config::Section& section) {
   describe_moved_pipeline(section, pipeline);
 }
 
+void EvaluateRoot::Tokenizer::describe(config::Section& section) {
+  using Mode = TokenizerConfig::Mode;
+  section.key("mode", mode, {{"hf", Mode::hf}, {"open_clip", Mode::open_clip}},
+              "hf = as transformers runs the folder's files; open_clip = as SD 2 was trained; auto = hf, of a run both "
+              "keys as it was trained");
+  section
+      .key("pad_id", pad_id,
+           "id behind the end of a caption; auto = the pad token of the folder's files, in open_clip 0")
+      .at_least(0);
+}
+
 void EvaluateRoot::describe(config::Section& section) {
   section.section("run", run, "where it runs");
   section.section("model", model, "arithmetic of the painting networks, and where a run's folder lies");

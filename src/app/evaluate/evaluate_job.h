@@ -5,6 +5,8 @@
 
 #include "app_config.h"
 #include "evaluate/evaluate_config.h"
+#include "millrace/config/config.h"
+#include "millrace/text/tokenizer.h"
 #include "sections.h"
 
 namespace millrace {
@@ -16,9 +18,18 @@ struct EvaluateRoot {
 
     void describe(config::Section& section);
   };
+  // TokenizerConfig's keys, of which a run has its own.
+  struct Tokenizer {
+    config::Auto<TokenizerConfig::Mode> mode{};
+    config::Auto<int> pad_id{};
+
+    void describe(config::Section& section);
+    bool is_set() const { return !mode.is_auto() || !pad_id.is_auto(); }
+    TokenizerConfig chosen() const { return {mode.value_or(TokenizerConfig::Mode::hf), pad_id}; }
+  };
   DeviceConfig run;
   Model model;
-  TokenizerConfig tokenizer;
+  Tokenizer tokenizer;
   GenerateConfig generate;
   EvaluateConfig evaluate;
   GuardConfig guard;

@@ -191,13 +191,13 @@ void Evaluation::score_pipeline() {
   std::optional<Painter> painter;
   ScoredModel model;
   on_all(world(), [&] {
-    painter.emplace(pipeline, root_.tokenizer, arithmetic_);
+    painter.emplace(pipeline, root_.tokenizer.chosen(), arithmetic_);
     const auto [height, width] = painter->picture_size(root_.generate);
     model.painting = Painting{.sampler = sampler_class(pipeline.scheduler(), root_.generate),
                               .height = height,
                               .width = width,
                               .dtype = dtype_name(arithmetic_.dtype),
-                              .tokenizer = root_.tokenizer};
+                              .tokenizer = root_.tokenizer.chosen()};
   });
   score_model({{"checkpoint", job_.path.string()}, {"protocol", protocol(model)}}, *painter, {});
 }

@@ -20,9 +20,8 @@ static std::string weights_to_score(EvaluateConfig::Weights wanted, bool has_ema
 }
 
 // A run's own, unless somebody says otherwise.
-static const TokenizerConfig& tokenizer_to_paint_with(const TokenizerConfig& given, const TrainConfig& trained) {
-  const bool is_given = given.mode != TokenizerConfig::Mode::automatic || !given.pad_id.is_auto();
-  return is_given ? given : trained.tokenizer;
+static TokenizerConfig tokenizer_to_paint_with(const EvaluateRoot& root, const TrainConfig& trained) {
+  return root.tokenizer.is_set() ? root.tokenizer.chosen() : trained.tokenizer;
 }
 
 static Painting painting_of_run(const EvaluateRoot& root, const TrainConfig& trained, const PipelineFolder& pipeline,
@@ -34,7 +33,7 @@ static Painting painting_of_run(const EvaluateRoot& root, const TrainConfig& tra
           .height = root.generate.height.is_auto() ? own_side : *root.generate.height.value,
           .width = root.generate.width.is_auto() ? own_side : *root.generate.width.value,
           .dtype = dtype_name(dtype),
-          .tokenizer = tokenizer_to_paint_with(root.tokenizer, trained)};
+          .tokenizer = tokenizer_to_paint_with(root, trained)};
 }
 
 RunEvaluation::Found RunEvaluation::found(const CheckpointReader& checkpoint) {
@@ -189,7 +188,7 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
   });
   on_all(world(), [&] {
     pipeline = pipeline_of(checkpoint, root_.model.pipeline);
-    painter_.emplace(checkpoint, pipeline, tokenizer_to_paint_with(root_.tokenizer, trained), arithmetic);
+    painter_.emplace(checkpoint, pipeline, tokenizer_to_paint_with(root_, trained), arithmetic);
     if (trained.data.validation && arithmetic.dtype != of_loss)
       loss_unet_ = empty_unet_of(checkpoint, pipeline, {session_.device, of_loss});
     if (session_.is_root() && !trained.data.validation && !root_.measures_pictures())

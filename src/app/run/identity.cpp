@@ -139,7 +139,6 @@ bool means_the_same(const config::Change& change, const nlohmann::json& before, 
   if (change.key == "data.stripes") return is_same("/data/stripes");
   if (change.key == "data.train.idx_to_prompt") return is_same("/encoders/data.train/idx_to_prompt");
   if (change.key == "objective.zero_terminal_snr") return is_same("/encoders/scheduler/rescale_betas_zero_snr");
-  if (change.key == "tokenizer.mode") return change.before != "open_clip" && change.after != "open_clip";
   return change.key == "data.train.filters" && has_same_filters(before, after);
 }
 
