@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -54,22 +55,23 @@ static json take_cache(json& encoders) {
   return made_with;
 }
 
-std::vector<std::string> encoder_changes(json before, json after) {
+std::vector<EncoderChange> encoder_changes(json before, json after) {
   if (!before.is_object() || !after.is_object()) return {};
-  std::vector<std::string> changes;
+  std::vector<EncoderChange> changes;
   // Of two caches all counts, also what only one of them was made with. A run that encoded by itself had none.
   const auto cache_before = take_cache(before), cache_after = take_cache(after);
   if (!cache_before.is_null() && !cache_after.is_null())
     for (const auto& change : fingerprint_differences(cache_before, cache_after))
-      changes.push_back(fmt::format("data.train.path: the cache was made with {}", change));
+      changes.push_back({"data.train.path", fmt::format("data.train.path: the cache was made with {}", change)});
   const auto known = before.flatten(), present = after.flatten();
   for (const auto& [pointer, value] : present.items()) {
     const auto old = known.value(pointer, json());
     if (old.is_null() || value.is_null() || old == value) continue;
-    auto name = pointer.substr(1);
-    std::ranges::replace(name, '/', '.');
-    const auto* const where = name.starts_with("data.") ? "" : "model.pipeline: ";
-    changes.push_back(fmt::format("{}{}: {} -> {}", where, name, old.dump(), value.dump()));
+    auto part = pointer.substr(1);
+    std::ranges::replace(part, '/', '.');
+    const auto* const where = part.starts_with("data.") ? "" : "model.pipeline: ";
+    const auto text = fmt::format("{}{}: {} -> {}", where, part, old.dump(), value.dump());
+    changes.push_back({part, text});
   }
   return changes;
 }
@@ -100,16 +102,17 @@ void check_encoders(const CheckpointReader& checkpoint, const PipelineFolder& fo
   if (holds("/tokenizer/files")) present["tokenizer"]["files"] = tokenizer_digest_if_there(folder);
   const auto changes = encoder_changes(known, present);
   // Tokenizers are known by their files, which newer libraries write in other words with the same ids.
-  const bool is_other = std::ranges::any_of(
-      changes, [](const std::string& change) { return !change.starts_with("model.pipeline: tokenizer."); });
+  const bool is_other =
+      std::ranges::any_of(changes, [](const EncoderChange& change) { return !change.part.starts_with("tokenizer."); });
+  std::vector<std::string> texts;
+  std::ranges::transform(changes, std::back_inserter(texts), &EncoderChange::text);
   if (is_other && !allow_changes)
     throw Error(Exit::usage,
                 fmt::format("{} was trained with other parts than {} has now:\n  {}", checkpoint.path().string(),
-                            folder.path().string(), fmt::join(changes, "\n  ")),
+                            folder.path().string(), fmt::join(texts, "\n  ")),
                 way_out);
-  for (const auto& change : changes)
-    log::warning("the U-Net of {} goes with a part that it was not trained with: {}", checkpoint.path().string(),
-                 change);
+  for (const auto& text : texts)
+    log::warning("the U-Net of {} goes with a part that it was not trained with: {}", checkpoint.path().string(), text);
   warn_of_other_parts_of_cache(checkpoint, known, folder);
 }
 

@@ -19,9 +19,12 @@ nlohmann::json digest_if_there(const PipelineFolder& folder, const char* compone
 // Of the tokenizer's files; null where there are none.
 nlohmann::json tokenizer_digest_if_there(const PipelineFolder& folder);
 
-// "model.pipeline: vae.weights: A -> B", a text per difference. Older checkpoints do not tell, and what one of the two
-// lacks was not needed there. Also of latent caches, which are trained on in place of encoders.
-std::vector<std::string> encoder_changes(nlohmann::json before, nlohmann::json after);
+struct EncoderChange {
+  std::string part;  // "vae.weights"; of latent caches, which are trained on in place of encoders, data.train.path
+  std::string text;  // "model.pipeline: vae.weights: A -> B"
+};
+// Older checkpoints do not tell, and what one of the two lacks was not needed there.
+std::vector<EncoderChange> encoder_changes(nlohmann::json before, nlohmann::json after);
 
 // The U-Net is about to be used with the parts of `folder`: Error(usage) with `way_out` as its hint where it was
 // trained with others; a warning if `allow_changes`, or where the tokenizer alone is another. Reads the weights of

@@ -77,7 +77,6 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   auto known = checkpoint.manifest();
   known["encoders"] = encoders_of(checkpoint);
   std::vector<std::string> refused;
-  bool has_other_snr = false;
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
     log::info("changed since the checkpoint: {}", text);
@@ -85,7 +84,6 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
         std::ranges::any_of(fixed_keys, [&](const std::string& key) { return config::is_in(change.key, key); });
     if (!is_fixed || means_the_same(change, known, identity)) continue;
     if (change.key == "data.train.path" && may_have_moved(identity, archives)) continue;
-    if (change.key == "objective.zero_terminal_snr") has_other_snr = true;
     refused.push_back(text);
   }
   const auto value_of = [](const nlohmann::json& json, const char* key) { return json.value(key, nlohmann::json()); };
@@ -98,9 +96,10 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   }
   const auto of_model = model_changes(known, identity);
   refused.insert(refused.end(), of_model.begin(), of_model.end());
-  for (auto& change : encoder_changes(known["encoders"], value_of(identity, "encoders")))
-    if (!has_other_snr || !change.starts_with("model.pipeline: scheduler.rescale_betas_zero_snr"))
-      refused.push_back(std::move(change));
+  const bool tells_snr = std::ranges::any_of(
+      changes, [](const config::Change& change) { return change.key == "objective.zero_terminal_snr"; });
+  for (auto& [part, text] : encoder_changes(known["encoders"], value_of(identity, "encoders")))
+    if (!tells_snr || part != "scheduler.rescale_betas_zero_snr") refused.push_back(std::move(text));
   if (!of_model.empty() && !holds_network(checkpoint, identity)) refuse_another_network(checkpoint, identity, refused);
   if (!refused.empty() && !allow_changes)
     throw Error(
