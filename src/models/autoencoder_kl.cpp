@@ -86,16 +86,35 @@ static std::int64_t images_of(std::int64_t elements) {
   return std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / elements);
 }
 
-// The largest maps are those of the first level, which lie one pixel wider for the first downsampling: 63 images of 512
-// pixels.
-std::int64_t AutoencoderKLConfig::images_to_encode(std::int64_t height, std::int64_t width) const {
-  return images_of(coder.channels.front() * (height + 1) * (width + 1));
+// Each level's maps lie one pixel wider for its downsampling.
+std::int64_t AutoencoderKLConfig::largest_encoder_map(std::int64_t height, std::int64_t width) const {
+  std::int64_t most = 0;
+  for (const auto channels : coder.channels) {
+    most = std::max(most, channels * (height + 1) * (width + 1));
+    height /= 2, width /= 2;
+  }
+  return most;
 }
 
-// The largest maps are as large as the image and have the channels of the second level: 31 images of 512 pixels.
+// Each level's upsampling makes maps of the size of the level above, with as many channels as before.
+std::int64_t AutoencoderKLConfig::largest_decoder_map(std::int64_t height, std::int64_t width) const {
+  std::int64_t most = 0;
+  for (std::size_t level = 0; level < coder.channels.size(); ++level) {
+    const auto below = std::min(level + 1, coder.channels.size() - 1);
+    most = std::max(most, std::max(coder.channels[level], coder.channels[below]) * height * width);
+    height /= 2, width /= 2;
+  }
+  return most;
+}
+
+// Stable Diffusion's largest maps are those of the first level: 63 images of 512 pixels.
+std::int64_t AutoencoderKLConfig::images_to_encode(std::int64_t height, std::int64_t width) const {
+  return images_of(largest_encoder_map(height, width));
+}
+
+// Stable Diffusion's are as large as the image, with the channels of the second level: 31 images of 512 pixels.
 std::int64_t AutoencoderKLConfig::images_to_decode(std::int64_t height, std::int64_t width) const {
-  const auto& channels = coder.channels;
-  return images_of(channels.at(std::min<std::size_t>(1, channels.size() - 1)) * height * width);
+  return images_of(largest_decoder_map(height, width));
 }
 
 std::int64_t AutoencoderKLConfig::images_of_one_pass(std::int64_t side) const {

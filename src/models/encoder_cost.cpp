@@ -1,7 +1,6 @@
 #include "millrace/models/encoder_cost.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace millrace {
 namespace {
@@ -49,16 +48,11 @@ std::int64_t vae_encode_bytes(const AutoencoderKLConfig& config, std::int64_t im
   // also put both of their maps into another order, and its attention keeps all scores. On a GPU what LibTorch's
   // allocator has taken in the end, with cuDNN's workspaces: 7.3 to 8 in runs of SD 2 on an H200 (docs/gpu.md).
   const double maps_at_once = device == torch::kCPU ? 5 : 7.4;
-  std::int64_t most = 0, pixels = height * width;
-  for (const auto channels : config.coder.channels) {
-    most = std::max(most, channels * pixels);
-    pixels /= 4;
-  }
-  const auto tokens = 4 * pixels;
+  const auto map = static_cast<double>(config.largest_encoder_map(height, width));
+  const auto tokens = static_cast<double>((height / config.factor()) * (width / config.factor()));
   const double scores = device == torch::kCPU && config.coder.mid_attention ? tokens * tokens : 0;
-  // AutoencoderKL::encode takes no more at once than 32 bits can number.
-  const auto limit = std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / most);
-  return static_cast<std::int64_t>((maps_at_once * most + scores) * std::min(images, limit) * element_bytes);
+  const auto at_once = std::min(images, config.images_to_encode(height, width));
+  return static_cast<std::int64_t>((maps_at_once * map + scores) * static_cast<double>(at_once * element_bytes));
 }
 
 double text_encode_flops(const CLIPTextConfig& config, std::int64_t tokens) {

@@ -1,6 +1,7 @@
 #include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/models/autoencoder_kl.h"
+#include "millrace/models/encoder_cost.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/presets.h"
 #include "millrace/nn/fused.h"
@@ -71,6 +72,31 @@ TEST(Vae, HasTheStateDictOfStableDiffusion) {
   Json actual;
   for (const auto& item : vae->named_parameters()) actual[item.key()] = item.value().sizes().vec();
   EXPECT_EQ(actual, expected);
+}
+
+// A level of half the size has more elements where it has more than four times the channels; a decoder may grow
+// narrower towards the latents, too.
+TEST(VaeConfig, LimitsBatchesByTheLargestMapOfAnyLevel) {
+  const auto with_channels = [](const std::vector<int>& channels) {
+    Json json = preset_configs(Preset::tiny).vae;
+    json["block_out_channels"] = channels;
+    json["norm_num_groups"] = 8;
+    json["down_block_types"] = std::vector<std::string>(channels.size(), "DownEncoderBlock2D");
+    json["up_block_types"] = std::vector<std::string>(channels.size(), "UpDecoderBlock2D");
+    return AutoencoderKLConfig::from_json(json);
+  };
+  constexpr std::int64_t numbered = (std::int64_t{1} << 31) - 1;
+  const auto widening = with_channels({16, 128});
+  EXPECT_EQ(widening.largest_encoder_map(512, 512), 128 * 257 * 257);
+  EXPECT_EQ(widening.images_to_encode(512, 512), numbered / (128 * 257 * 257));
+  EXPECT_EQ(widening.images_to_decode(512, 512), numbered / (128 * 512 * 512));
+  EXPECT_EQ(with_channels({8, 8, 256}).images_to_decode(512, 512), numbered / (256 * 256 * 256));
+  const auto narrowing = with_channels({64, 32});
+  EXPECT_EQ(narrowing.images_to_encode(512, 512), numbered / (64 * 513 * 513));
+  EXPECT_EQ(narrowing.images_to_decode(512, 512), numbered / (64 * 512 * 512));
+  // What is estimated to be in memory is that of the images of one pass.
+  const auto bytes = [&](std::int64_t images) { return vae_encode_bytes(widening, images, 512, 512, 4, torch::kCUDA); };
+  EXPECT_EQ(bytes(1000), bytes(widening.images_to_encode(512, 512)));
 }
 
 TEST(Vae, LargeBatchesGoThroughItInEqualParts) {

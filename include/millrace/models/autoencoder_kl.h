@@ -29,7 +29,10 @@ struct AutoencoderKLConfig {
   // latent pixels.
   std::int64_t latent_side(std::int64_t resolution) const;
 
-  // Images of height x width pixels that go through the encoder, or the decoder, in one pass; more take several.
+  // Elements of the largest feature map of one image of height x width pixels.
+  std::int64_t largest_encoder_map(std::int64_t height, std::int64_t width) const;
+  std::int64_t largest_decoder_map(std::int64_t height, std::int64_t width) const;
+  // Images of these sizes that go through the encoder, or the decoder, in one pass; more take several.
   std::int64_t images_to_encode(std::int64_t height, std::int64_t width) const;
   std::int64_t images_to_decode(std::int64_t height, std::int64_t width) const;
   // Images of side x side pixels that go through both in one pass each.
