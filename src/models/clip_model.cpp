@@ -13,23 +13,15 @@ namespace {
 CLIPVisionConfig read_vision(const nlohmann::json& json, const std::string& file) {
   ConfigReader reader(json, file);
   CLIPVisionConfig c;
-  c.layer.hidden_size = reader.positive("hidden_size", 768);
-  c.layer.intermediate_size = reader.positive("intermediate_size", 3072);
-  c.layer.num_attention_heads = reader.positive("num_attention_heads", 12);
-  c.layer.hidden_act = reader.activation("hidden_act", "quick_gelu");
-  c.layer.layer_norm_eps = reader.number("layer_norm_eps", 1e-5);
-  c.layer.is_causal = false;
-  c.num_hidden_layers = reader.positive("num_hidden_layers", 12, most_layers);
+  c.is_causal = false;
+  c.read_layers(reader, /*hidden=*/768, /*intermediate=*/3072, /*heads=*/12);
   c.num_channels = reader.positive("num_channels", 3);
   c.image_size = reader.positive("image_size", 224, most_side);
   c.patch_size = reader.positive("patch_size", 32, most_kernel);
-  if (c.layer.hidden_size % c.layer.num_attention_heads != 0)
-    reader.fail_key("num_attention_heads", fmt::format("does not divide hidden_size = {}", c.layer.hidden_size));
   if (c.num_channels != 3) reader.fail_key("num_channels", "is not 3: pictures are RGB");
   return c;  // what else these files hold (generation, dropout) changes nothing in a frozen network
 }
 
-// Older files have a size alone, newer ones name the part.
 const nlohmann::json& part_of(const nlohmann::json& json, const char* name, const std::string& file) {
   const auto part = json.find(name);
   if (part == json.end() || !part->is_object())
@@ -65,20 +57,20 @@ CLIPModelImpl::CLIPModelImpl(const CLIPModelConfig& c)
       text_layers(nn::make_list<ClipLayer>()),
       vision_layers(nn::make_list<ClipLayer>()),
       final_layer_norm(c.text.hidden_size, c.text.layer_norm_eps),
-      pre_layrnorm(c.vision.layer.hidden_size, c.vision.layer.layer_norm_eps),
-      post_layernorm(c.vision.layer.hidden_size, c.vision.layer.layer_norm_eps),
-      position_embedding(c.vision.patches() + 1, c.vision.layer.hidden_size),
+      pre_layrnorm(c.vision.hidden_size, c.vision.layer_norm_eps),
+      post_layernorm(c.vision.hidden_size, c.vision.layer_norm_eps),
+      position_embedding(c.vision.patches() + 1, c.vision.hidden_size),
       text_projection(c.text.hidden_size, c.projection_dim, /*with_bias=*/false),
-      visual_projection(c.vision.layer.hidden_size, c.projection_dim, /*with_bias=*/false) {
+      visual_projection(c.vision.hidden_size, c.projection_dim, /*with_bias=*/false) {
   const auto text = make_branch(*this, "text_model");
   text->register_module("embeddings", text_embeddings);
   make_branch(*text, "encoder")->register_module("layers", text_layers);
   text->register_module("final_layer_norm", final_layer_norm);
   const auto vision = make_branch(*this, "vision_model");
   const auto embeddings = make_branch(*vision, "embeddings");
-  class_embedding_ = embeddings->register_parameter("class_embedding", torch::empty({c.vision.layer.hidden_size}));
+  class_embedding_ = embeddings->register_parameter("class_embedding", torch::empty({c.vision.hidden_size}));
   patch_embedding_ = make_branch(*embeddings, "patch_embedding")
-                         ->register_parameter("weight", torch::empty({c.vision.layer.hidden_size, c.vision.num_channels,
+                         ->register_parameter("weight", torch::empty({c.vision.hidden_size, c.vision.num_channels,
                                                                       c.vision.patch_size, c.vision.patch_size}));
   embeddings->register_module("position_embedding", position_embedding);
   vision->register_module("pre_layrnorm", pre_layrnorm);
@@ -87,8 +79,8 @@ CLIPModelImpl::CLIPModelImpl(const CLIPModelConfig& c)
   register_module("text_projection", text_projection);
   register_module("visual_projection", visual_projection);
   logit_scale_ = register_parameter("logit_scale", torch::empty({}));
-  for (std::int64_t i = 0; i < c.text.num_hidden_layers; ++i) text_layers->add(ClipLayer(c.text.layer()));
-  for (std::int64_t i = 0; i < c.vision.num_hidden_layers; ++i) vision_layers->add(ClipLayer(c.vision.layer));
+  for (std::int64_t i = 0; i < c.text.num_hidden_layers; ++i) text_layers->add(ClipLayer(c.text));
+  for (std::int64_t i = 0; i < c.vision.num_hidden_layers; ++i) vision_layers->add(ClipLayer(c.vision));
 }
 
 torch::Tensor CLIPModelImpl::image_features(const torch::Tensor& pixels) {

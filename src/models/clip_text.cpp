@@ -5,20 +5,25 @@
 
 namespace millrace {
 
+void ClipLayerConfig::read_layers(ConfigReader& reader, std::int64_t hidden, std::int64_t intermediate,
+                                  std::int64_t heads) {
+  num_hidden_layers = reader.positive("num_hidden_layers", 12, most_layers);
+  hidden_size = reader.positive("hidden_size", hidden);
+  intermediate_size = reader.positive("intermediate_size", intermediate);
+  num_attention_heads = reader.positive("num_attention_heads", heads);
+  hidden_act = reader.activation("hidden_act", "quick_gelu");
+  layer_norm_eps = reader.number("layer_norm_eps", 1e-5);
+  if (hidden_size % num_attention_heads != 0)
+    reader.fail_key("num_attention_heads", fmt::format("does not divide hidden_size = {}", hidden_size));
+}
+
 static CLIPTextConfig read_text_network(ConfigReader& reader, const nlohmann::json& json) {
   CLIPTextConfig c;
   c.source = json;
+  c.is_causal = true;
+  c.read_layers(reader, /*hidden=*/512, /*intermediate=*/2048, /*heads=*/8);
   c.vocab_size = reader.positive("vocab_size", 49408, most_tokens);
-  c.hidden_size = reader.positive("hidden_size", 512);
-  c.intermediate_size = reader.positive("intermediate_size", 2048);
-  c.num_hidden_layers = reader.positive("num_hidden_layers", 12, most_layers);
-  c.num_attention_heads = reader.positive("num_attention_heads", 8);
   c.max_position_embeddings = reader.positive("max_position_embeddings", 77);
-  c.hidden_act = reader.activation("hidden_act", "quick_gelu");
-  c.layer_norm_eps = reader.number("layer_norm_eps", 1e-5);
-  if (c.hidden_size % c.num_attention_heads != 0) {
-    reader.fail_key("num_attention_heads", fmt::format("does not divide hidden_size = {}", c.hidden_size));
-  }
   reader.refuse({"use_attention_mask"}, "captions are encoded without a padding mask");
   // The network is frozen, its last states are all that is used, and the tokenizer knows its own special tokens.
   reader.ignore({"architectures", "attention_dropout", "bos_token_id", "dropout", "dtype", "eos_token_id",
@@ -109,7 +114,7 @@ CLIPTextModelImpl::CLIPTextModelImpl(const CLIPTextConfig& c)
   text_model->register_module("embeddings", embeddings);
   text_model->register_module("encoder", encoder);
   encoder->register_module("layers", layers);
-  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers->add(ClipLayer(c.layer()));
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers->add(ClipLayer(c));
   text_model->register_module("final_layer_norm", final_layer_norm);
 }
 

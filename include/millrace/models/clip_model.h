@@ -13,9 +13,8 @@
 namespace millrace {
 
 // `vision_config` in config.json of transformers' CLIPModel.
-struct CLIPVisionConfig {
-  ClipLayerConfig layer;
-  std::int64_t num_hidden_layers, num_channels, image_size, patch_size;
+struct CLIPVisionConfig : ClipLayerConfig {
+  std::int64_t num_channels, image_size, patch_size;
 
   std::int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
 };

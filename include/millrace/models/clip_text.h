@@ -5,22 +5,28 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "millrace/nn/activation.h"
 #include "millrace/nn/layers.h"
 
 namespace millrace {
 
-// The size of a transformer's layers.
+class ConfigReader;
+
+// The layers of a transformer.
 struct ClipLayerConfig {
-  std::int64_t hidden_size, intermediate_size, num_attention_heads;
+  // The keys of a config.json that tell of them; the sizes are what is meant where it has none.
+  void read_layers(ConfigReader& reader, std::int64_t hidden, std::int64_t intermediate, std::int64_t heads);
+
+  std::int64_t num_hidden_layers, hidden_size, intermediate_size, num_attention_heads;
   nn::Activation hidden_act;
   double layer_norm_eps;
   bool is_causal;
 };
 
 // text_encoder/config.json of transformers' CLIPTextModel.
-struct CLIPTextConfig {
+struct CLIPTextConfig : ClipLayerConfig {
   static bool knows_model_type(std::string_view type);  // config.json's model_type
   // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
   // gives a warning. Of a CLIPModel (model_type clip) its text_config, as transformers' CLIPTextModel takes it.
@@ -31,16 +37,9 @@ struct CLIPTextConfig {
   // The keys as they were read.
   const nlohmann::json& to_json() const { return source; }
 
-  std::int64_t vocab_size, hidden_size, intermediate_size;
-  std::int64_t num_hidden_layers, num_attention_heads, max_position_embeddings;
-  nn::Activation hidden_act;
-  double layer_norm_eps;
+  std::int64_t vocab_size, max_position_embeddings;
 
   nlohmann::json source;
-
-  ClipLayerConfig layer() const {
-    return {hidden_size, intermediate_size, num_attention_heads, hidden_act, layer_norm_eps, /*is_causal=*/true};
-  }
 };
 
 // Self-attention with biases.
