@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// "a.b.0.weight" -> its parts, with the last one behind a dot kept apart from what it belongs to.
+// "a.b.0.weight" -> its parts, which are taken from the front.
 struct Path {
   explicit Path(std::string_view name) {
     for (std::size_t place = 0; place <= name.size();) {
@@ -42,7 +42,7 @@ struct Path {
   std::vector<std::string> parts;
 };
 
-// What stands in front of the last dots, by the table; other names stay.
+// What a name begins with, up to a dot or its end, by the table; other names stay.
 std::string renamed(std::string name, const Names& names) {
   for (const auto& [ours, theirs] : names)
     if (name.starts_with(ours) && (name.size() == ours.size() || name[ours.size()] == '.'))
@@ -166,19 +166,14 @@ const Names open_clip_ends = {{"embeddings.token_embedding", "token_embedding"},
                               {"embeddings.position_embedding.weight", "positional_embedding"},
                               {"final_layer_norm", "ln_final"}};
 
-std::string without_prefix(const std::string& name) {
-  constexpr std::string_view prefix = "text_model.";
-  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-}
-
 // Queries, keys and values are one matrix there.
 Tensors open_clip(const Tensors& tensors, std::int64_t layers) {
   Tensors named;
-  for (const auto& [full_name, tensor] : tensors) {
-    const auto name = without_prefix(full_name);
+  for (const auto& [name, tensor] : tensors) {
     Path path(name);
+    path.take();  // text_model
     if (!path.begins("encoder")) {
-      named[renamed(name, open_clip_ends)] = tensor;
+      named[renamed(path.rest(), open_clip_ends)] = tensor;
       continue;
     }
     path.take();  // encoder
@@ -188,12 +183,12 @@ Tensors open_clip(const Tensors& tensors, std::int64_t layers) {
     if (rest.starts_with("self_attn.") && !rest.starts_with("self_attn.out_proj")) continue;
     named[fmt::format("transformer.resblocks.{}.{}", layer, renamed(rest, open_clip_layer))] = tensor;
   }
-  const auto prefix = tensors.begin()->first.starts_with("text_model.") ? "text_model." : "";
   for (std::int64_t layer = 0; layer < layers; ++layer)
     for (const char* part : {"weight", "bias"}) {
       std::vector<torch::Tensor> rows;
       for (const char* projection : {"q_proj", "k_proj", "v_proj"})
-        rows.push_back(tensors.at(fmt::format("{}encoder.layers.{}.self_attn.{}.{}", prefix, layer, projection, part)));
+        rows.push_back(
+            tensors.at(fmt::format("text_model.encoder.layers.{}.self_attn.{}.{}", layer, projection, part)));
       named[fmt::format("transformer.resblocks.{}.attn.in_proj_{}", layer, part)] = torch::cat(rows);
     }
   return named;
@@ -228,8 +223,7 @@ Tensors ldm_text_encoder(const CLIPTextConfig& config, const Tensors& tensors) {
     for (const auto& [name, tensor] : open_clip(tensors, config.num_hidden_layers))
       named["cond_stage_model.model." + name] = tensor;
   } else {
-    for (const auto& [name, tensor] : tensors)
-      named["cond_stage_model.transformer.text_model." + without_prefix(name)] = tensor;
+    for (const auto& [name, tensor] : tensors) named["cond_stage_model.transformer." + name] = tensor;
   }
   return named;
 }
