@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "millrace/core/error.h"
+
 namespace millrace {
 namespace {
 
@@ -39,7 +41,7 @@ std::vector<double> plain_betas(const SchedulerConfig& config) {
     case BetaSchedule::squaredcos_cap_v2:
       return cosine_betas(size);
   }
-  return {};
+  throw bug("a beta schedule without betas");
 }
 
 std::vector<double> products_of_alphas(const std::vector<double>& betas) {

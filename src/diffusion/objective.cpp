@@ -131,8 +131,7 @@ torch::Tensor target_of(Prediction prediction, const torch::Tensor& latents, con
     case Prediction::v_prediction:
       return signal * noise - spread * latents;
   }
-  ensure(false, "every prediction has a target");
-  return {};
+  throw bug("a prediction without a target");
 }
 
 }  // namespace
@@ -225,8 +224,7 @@ double loss_weight(const NoiseSchedule& schedule, const ObjectiveConfig& objecti
     case Prediction::v_prediction:
       return least / (snr + 1);
   }
-  ensure(false, "every prediction has a weight");
-  return 0;
+  throw bug("a prediction without a weight of its loss");
 }
 
 std::vector<std::int64_t> uniform_timesteps(std::span<const RngKey> keys, std::int64_t steps) {

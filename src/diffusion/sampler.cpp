@@ -67,8 +67,7 @@ class Euler final : public Sampler {
       case Prediction::v_prediction:
         return output * (-sigma / norm(sigma)) + sample / (sigma * sigma + 1);
     }
-    ensure(false, "every prediction tells x_0");
-    return {};
+    throw bug("a prediction that does not tell x_0");
   }
 
   std::vector<float> sigmas_;
@@ -103,16 +102,16 @@ std::unique_ptr<Sampler> make_sampler(const SchedulerConfig& config, int steps) 
     case SchedulerClass::pndm:
       return make_pndm(config, steps);
     case SchedulerClass::euler_discrete:
-      return std::make_unique<Euler>(config, plan_sigmas(config, NoiseSchedule(config), steps));
+      return std::make_unique<Euler>(config, plan_sigmas(config, steps));
     case SchedulerClass::dpmsolver_multistep:
       return make_dpmpp_2m(config, steps);
     case SchedulerClass::unipc_multistep:
       return make_unipc(config, steps);
     case SchedulerClass::ddpm:
     case SchedulerClass::other:
-      break;  // refused above
+      break;
   }
-  return nullptr;
+  throw bug("a scheduler class without a sampler was not refused");
 }
 
 }  // namespace millrace

@@ -41,7 +41,7 @@ class Dpmpp2m final : public Sampler {
 }  // namespace
 
 std::unique_ptr<Sampler> make_dpmpp_2m(const SchedulerConfig& config, int steps) {
-  return std::make_unique<Dpmpp2m>(config, plan_sigmas(config, NoiseSchedule(config), steps));
+  return std::make_unique<Dpmpp2m>(config, plan_sigmas(config, steps));
 }
 
 }  // namespace millrace

@@ -67,7 +67,7 @@ class UniPc final : public Sampler {
 }  // namespace
 
 std::unique_ptr<Sampler> make_unipc(const SchedulerConfig& config, int steps) {
-  return std::make_unique<UniPc>(config, plan_sigmas(config, NoiseSchedule(config), steps));
+  return std::make_unique<UniPc>(config, plan_sigmas(config, steps));
 }
 
 }  // namespace millrace

@@ -1,7 +1,10 @@
 #pragma once
 #include <cmath>
 #include <memory>
+#include <vector>
 
+#include "millrace/core/error.h"
+#include "millrace/diffusion/noise_schedule.h"
 #include "millrace/diffusion/sampler.h"
 #include "timesteps.h"
 
@@ -31,8 +34,7 @@ inline torch::Tensor predicted_x0(Prediction prediction, const torch::Tensor& ou
     case Prediction::v_prediction:
       return alpha * x - sigma * output;
   }
-  ensure(false, "every prediction tells x_0");
-  return {};
+  throw bug("a prediction that does not tell x_0");
 }
 
 // The noise in x out of the model's output.
@@ -44,8 +46,7 @@ inline torch::Tensor predicted_noise(Prediction prediction, const torch::Tensor&
     case Prediction::v_prediction:
       return alpha * output + sigma * x;
   }
-  ensure(false, "every prediction tells the noise");
-  return {};
+  throw bug("a prediction that does not tell the noise");
 }
 
 // Alpha-bar by timestep, beyond the last one as well.

@@ -48,8 +48,7 @@ const char* name_of(const Names& names, Enum value) {
   for (const auto& name : names) {
     if (name.value == value) return name.text;
   }
-  ensure(false, "an enumerator without a name");
-  return "";
+  throw bug("an enumerator without a name");
 }
 
 // Reads one class's keys out of the file's; every error names the key.
@@ -105,10 +104,6 @@ class Reader {
 bool has_sigmas(SchedulerClass c) {
   return c == SchedulerClass::euler_discrete || c == SchedulerClass::dpmsolver_multistep ||
          c == SchedulerClass::unipc_multistep;
-}
-
-bool is_multistep(SchedulerClass c) {
-  return c == SchedulerClass::dpmsolver_multistep || c == SchedulerClass::unipc_multistep;
 }
 
 bool has_clip_sample(SchedulerClass c) {
@@ -246,8 +241,7 @@ SchedulerClass published_class(Prediction prediction) {
     case Prediction::v_prediction:
       return SchedulerClass::ddim;
   }
-  ensure(false, "every prediction has a published folder");
-  return SchedulerClass::other;
+  throw bug("a prediction without a published folder");
 }
 
 }  // namespace
@@ -257,6 +251,10 @@ const char* to_string(SchedulerClass scheduler_class) {
 }
 const char* to_string(Prediction prediction) {
   return name_of(prediction_names, prediction);
+}
+
+bool is_multistep(SchedulerClass c) {
+  return c == SchedulerClass::dpmsolver_multistep || c == SchedulerClass::unipc_multistep;
 }
 
 SchedulerConfig SchedulerConfig::from_json(const nlohmann::ordered_json& json) {
@@ -271,7 +269,7 @@ SchedulerConfig SchedulerConfig::from_text(std::string_view text, std::string_vi
   // Python writes the default of lambda_min_clipped as -Infinity, read as the lowest number; absent means the same.
   if (const auto clip = json.find("lambda_min_clipped");
       clip != json.end() && *clip == std::numeric_limits<double>::lowest())
-    *clip = nullptr;
+    json.erase(clip);
   try {
     return from_json(json);
   } catch (const Error& error) {
@@ -308,7 +306,6 @@ SchedulerConfig SchedulerConfig::with_keys(const nlohmann::ordered_json& keys) c
 nlohmann::json SchedulerConfig::to_json() const {
   const SchedulerClass c = scheduler_class;
   nlohmann::json json(given);
-  if (json.contains("lambda_min_clipped") && json["lambda_min_clipped"].is_null()) json.erase("lambda_min_clipped");
   if (c == SchedulerClass::other) {
     json["steps_offset"] = steps_offset;  // StableDiffusionPipeline warns of the default, 0
     return json;

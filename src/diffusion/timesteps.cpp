@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "millrace/core/error.h"
+#include "millrace/diffusion/noise_schedule.h"
 
 namespace millrace {
 namespace {
@@ -30,7 +31,7 @@ std::vector<double> ascending_timesteps(const SchedulerConfig& config, int steps
   const int total = config.num_train_timesteps;
   // The multistep solvers lay out one point more and leave out the lowest, where they arrive.
   const SchedulerClass c = config.scheduler_class;
-  const int extra = c == SchedulerClass::dpmsolver_multistep || c == SchedulerClass::unipc_multistep ? 1 : 0;
+  const int extra = is_multistep(c) ? 1 : 0;
   std::vector<double> t;
   switch (config.timestep_spacing) {
     case TimestepSpacing::linspace:
@@ -54,8 +55,9 @@ std::vector<double> ascending_timesteps(const SchedulerConfig& config, int steps
 }
 
 // The sigmas of all timesteps, ascending.
-std::vector<double> all_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedule) {
+std::vector<double> all_sigmas(const SchedulerConfig& config) {
   std::vector<double> sigmas;
+  const NoiseSchedule schedule(config);
   for (const double a : schedule.alphas_cumprod()) sigmas.push_back(std::sqrt((1 - a) / a));
   // Zero terminal SNR: not infinity but the largest sigma that half precision can stand.
   if (config.rescale_betas_zero_snr) sigmas.back() = std::sqrt((1 - 0x1p-24) / 0x1p-24);
@@ -100,8 +102,8 @@ std::vector<double> plan_timesteps(const SchedulerConfig& config, int steps) {
   return t;
 }
 
-SigmaPlan plan_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedule, int steps) {
-  const std::vector<double> table = all_sigmas(config, schedule);
+SigmaPlan plan_sigmas(const SchedulerConfig& config, int steps) {
+  const std::vector<double> table = all_sigmas(config);
   SigmaPlan plan;
   plan.timesteps = plan_timesteps(config, steps);
   std::vector<double> sigmas;

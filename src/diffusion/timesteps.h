@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "millrace/diffusion/noise_schedule.h"
+#include "millrace/diffusion/scheduler_config.h"
 
 namespace millrace {
 
@@ -20,6 +20,6 @@ struct SigmaPlan {
 };
 
 // Timesteps and sigmas for Euler, DPM-Solver++ and UniPC, with Karras' spacing (rho 7) where the config asks for it.
-SigmaPlan plan_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedule, int steps);
+SigmaPlan plan_sigmas(const SchedulerConfig& config, int steps);
 
 }  // namespace millrace

@@ -143,8 +143,7 @@ const char* parameterization(Prediction prediction) {
     case Prediction::v_prediction:
       return "v";
   }
-  ensure(false, "every prediction has a name in latent-diffusion");
-  return "";
+  throw bug("a prediction without a name in latent-diffusion");
 }
 
 // The published numbers.

@@ -181,8 +181,7 @@ PresetConfigs preset_configs(Preset preset) {
     case Preset::sd2_v:
       return {unet_of_sd2_v(), vae_of_sd(768), text_encoder_of_sd2(), scheduler_of_sd(Prediction::v_prediction)};
   }
-  ensure(false, "every preset has configs");
-  return {};
+  throw bug("a preset without configs");
 }
 
 std::string_view preset_pad_token(Preset preset) {

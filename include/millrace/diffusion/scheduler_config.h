@@ -16,6 +16,8 @@ enum class TimestepSpacing { leading, trailing, linspace };
 const char* to_string(SchedulerClass scheduler_class);  // "PNDMScheduler", ...; "another scheduler"
 const char* to_string(Prediction prediction);           // "epsilon", "v_prediction"
 
+bool is_multistep(SchedulerClass scheduler_class);  // DPM-Solver, UniPC
+
 // The settings of one scheduler class, with that class's own defaults where the file says nothing. Members of other
 // classes keep neutral values (false). Settings that only sampling needs may be ones that this program does not
 // implement: check_settings refuses those.
