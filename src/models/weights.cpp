@@ -67,9 +67,20 @@ bool is_old_convolution(std::string_view name, at::IntArrayRef wanted, const std
 }
 
 torch::Dtype weight_dtype(const TensorInfo& info, const fs::path& file) {
-  const auto dtype = try_torch_dtype(info.dtype);
-  if (dtype && at::isFloatingType(*dtype)) return *dtype;
-  fail(Exit::io, "{}: '{}' is {}; weights are F32, F16 or BF16", file.string(), info.name, to_string(info.dtype));
+  switch (info.dtype) {
+    case DType::f32:
+      return torch::kFloat32;
+    case DType::f16:
+      return torch::kFloat16;
+    case DType::bf16:
+      return torch::kBFloat16;
+    default:  // also the eight bits of files that are made for painting: too coarse to train from
+      throw Error(
+          Exit::io,
+          fmt::format("{}: '{}' is {}; weights are F32, F16 or BF16", file.string(), info.name, to_string(info.dtype)),
+          "take the model's weights in one of these types; diffusers (transformers for a text encoder) converts "
+          "a folder: CLASS.from_pretrained('FOLDER', torch_dtype=torch.float32).save_pretrained('NEW_FOLDER')");
+  }
 }
 
 // A module's parameter and the tensor of the file that fills it.

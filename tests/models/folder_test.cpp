@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <torch/nn/module.h>
 
@@ -361,6 +362,19 @@ TEST_F(DamagedPipeline, NumbersTooLargeForTheWantedTypeAreNamed) {
   load_unet();
   EXPECT_FAILS(PipelineFolder::open(folder).load_unet(torch::kCPU, torch::kBFloat16), Exit::io,
                HasSubstr("which is inf in BFloat16"));
+}
+
+TEST_F(DamagedPipeline, WeightsOfOtherTypesAreRefusedWithAHint) {
+  for (const auto& [dtype, word] : {std::pair{torch::kFloat8_e4m3fn, "F8_E4M3"}, std::pair{torch::kFloat64, "F64"},
+                                    std::pair{torch::kInt32, "I32"}}) {
+    Tensors tensors = read_tensors(unet_weights);
+    tensors["conv_out.bias"] = tensors.at("conv_out.bias").to(torch::kFloat32).to(dtype);
+    write_tensors(unet_weights, tensors);
+    const Error error = error_of([&] { load_unet(); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_THAT(error.what(), names_number(unet_weights, fmt::format("'conv_out.bias' is {};", word)));
+    EXPECT_THAT(error.hint(), HasSubstr("torch_dtype"));
+  }
 }
 
 TEST(InspectPipeline, CountsWithoutProblems) {
