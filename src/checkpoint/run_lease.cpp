@@ -215,8 +215,9 @@ struct Temporary {
   }
 };
 
+// Called like a half-written file, as which a later start removes what a killed one has left.
 std::filesystem::path right_to_replace(const std::filesystem::path& file, const std::string& lost) {
-  return fmt::format("{}.tmp-instead-of-{:016x}", file.string(), hash64(lost));
+  return fmt::format("{}.tmp-{:016x}-0", file.string(), hash64(lost));
 }
 
 // NOTE [Two starts at once] Of several instances that find the folder free one gets it, because LEASE can be made once.

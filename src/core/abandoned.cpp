@@ -8,11 +8,6 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
-// PROCESS of PROCESS-RANDOM; older versions wrote no number behind it.
-static std::string_view process_of(std::string_view name) {
-  return name.substr(0, name.find('-', name.find('-') + 1));
-}
-
 bool is_untouched_for_a_day(const fs::directory_entry& file) {
   std::error_code error;
   const auto written = file.last_write_time(error);
@@ -24,10 +19,8 @@ bool is_abandoned_by(std::string_view process, const fs::directory_entry& file) 
 }
 
 bool is_abandoned(const fs::directory_entry& file) {
-  const auto extension = file.path().extension().string();
-  constexpr std::string_view temporary = ".tmp-";
-  return extension.starts_with(temporary) &&
-         is_abandoned_by(process_of(std::string_view(extension).substr(temporary.size())), file);
+  const auto writer = writer_of_temporary(file.path());
+  return writer && is_abandoned_by(*writer, file);
 }
 
 }  // namespace millrace

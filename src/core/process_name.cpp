@@ -8,6 +8,7 @@
 #include <charconv>
 #include <fstream>
 #include <random>
+#include <regex>
 
 #include "millrace/core/hash.h"
 
@@ -59,6 +60,13 @@ std::string process_name() {
 
 std::string temporary_name(const std::string& path) {
   return fmt::format("{}.tmp-{}-{:08x}", path, process_name(), std::random_device()());
+}
+
+std::optional<std::string> writer_of_temporary(const std::filesystem::path& name) {
+  static const std::regex form(R"(\.tmp-([0-9a-f]{16}-[0-9]+)(-[0-9a-f]{8})?)");
+  const auto extension = name.extension().string();
+  std::smatch parts;
+  return std::regex_match(extension, parts, form) ? std::optional(parts[1].str()) : std::nullopt;
 }
 
 bool process_is_gone(std::string_view name) {

@@ -108,15 +108,12 @@ void refuse_folder_of_lists(const DownloadConfig& config) {
   }
 }
 
-// What killed runs were writing. In a folder that has no settings yet other programs may write, too: only what the
-// first start writes before anything else is known to be ours.
+// What killed runs were writing.
 void remove_leftovers(const fs::path& out) {
-  const bool is_ours = fs::exists(out / settings_name);
-  const auto is_of_first_start = [](const fs::path& name) { return name == settings_name || name == lists_name; };
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator file(out, error), end; !error && file != end; file.increment(error))
-    if (is_abandoned(*file) && (is_ours || is_of_first_start(file->path().stem()))) left.push_back(file->path());
+    if (is_abandoned(*file)) left.push_back(file->path());
   for (const fs::path& path : left) fs::remove(path, error);
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <regex>
 #include <system_error>
 #include <vector>
 
@@ -25,18 +24,15 @@ void refuse_used(const fs::path& path) {
               "choose another folder, or remove this one");
 }
 
-// What killed processes have left of the same folder, which may be gigabytes. A folder that somebody has called
-// OUT.tmp-old is theirs. Where that cannot be told or removed, it stays.
+// What killed processes have left of the same folder, which may be gigabytes. Where that cannot be told or removed, it
+// stays.
 void remove_leftovers(const fs::path& final_path) {
-  static const std::regex temporary(R"(\.tmp-[0-9a-f]{16}-[0-9]+(-[0-9a-f]{8})?)");
   const fs::path parent = final_path.has_parent_path() ? final_path.parent_path() : fs::path(".");
   std::vector<fs::path> leftovers;
   std::error_code error, ignored;
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& path = entry->path();
-    if (path.stem() == final_path.filename() && std::regex_match(path.extension().string(), temporary) &&
-        is_abandoned(*entry))
-      leftovers.push_back(path);
+    if (path.stem() == final_path.filename() && is_abandoned(*entry)) leftovers.push_back(path);
   }
   for (const auto& path : leftovers) fs::remove_all(path, ignored);
 }

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
+#include <string>
 #include <vector>
 
 #include "core/file_size_limit.h"
@@ -170,6 +172,20 @@ TEST(Abandoned, FilesOfOlderVersionsHaveNoNumberAtTheEnd) {
     EXPECT_FALSE(is_left(own)) << number;
     EXPECT_FALSE(is_left("0123456789abcdef-4194999")) << "another machine's" << number;
   }
+}
+
+TEST(Abandoned, IsNothingThatIsCalledOtherwise) {
+  const TempDir dir;
+  const auto gone = process_name().substr(0, process_name().find('-')) + "-4194999";  // beyond pid_max
+  for (const std::string name :
+       {"a.tmp-old", "a.tmp-1", "a.tmp-0123456789abcdef-", "a.tmp-0123456789abcdef-x", "a.tmp-0123456789abcde-17",
+        "a.tmp-0123456789ABCDEF-17", "a.tmp-0123456789abcdef-17-0123abc", "a.tmp-0123456789abcdef-17-0123abcd-1"}) {
+    const auto path = dir.write(name, "theirs");
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(48));
+    EXPECT_FALSE(is_abandoned(fs::directory_entry(path))) << name;
+  }
+  for (const auto& name : {"a.tmp-" + gone + ".bak", "a.tmp-" + gone + "~", "a." + gone})
+    EXPECT_FALSE(is_abandoned(fs::directory_entry(dir.write(name, "theirs")))) << name;
 }
 
 TEST(AtomicFile, AMissingDirectoryIsNamed) {

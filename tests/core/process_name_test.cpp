@@ -57,6 +57,13 @@ TEST(ProcessName, TellsTheLivingFromTheGone) {
   EXPECT_TRUE(process_is_gone(child.name));
 }
 
+TEST(ProcessName, IsReadFromTheNamesOfWhatItsProcessWrites) {
+  EXPECT_EQ(writer_of_temporary(temporary_name("/runs.tmp-old/a.json")), process_name());
+  EXPECT_EQ(writer_of_temporary("a.json.tmp-" + process_name()), process_name()) << "of older versions";
+  for (const char* name : {"", "a.json", "a.json.tmp-", "a.json.tmp-old", "a.tmp-0123456789abcdef-17/b"})
+    EXPECT_EQ(writer_of_temporary(name), std::nullopt) << name;
+}
+
 TEST(ProcessName, OfAnotherMachineNothingIsKnown) {
   Child child;
   child.end();

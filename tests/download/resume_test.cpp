@@ -213,10 +213,10 @@ TEST(DownloadResume, WhatAKilledRunWasWritingIsRemoved) {
   const auto half = [&](const std::string& name) { return dir.write("out/" + name, "half"); };
   fs::create_directory(dir / "out");
   const auto first = {half("lists.json.tmp-" + gone), half("download.yaml.tmp-" + gone)};
-  const fs::path foreign = half("page.html.tmp-" + gone);
+  const fs::path foreign = half("page.html.tmp-old");
+  fs::last_write_time(foreign, fs::file_time_type::clock::now() - 25h);
   run_download(config, Group(), 1);
   for (const auto& path : first) EXPECT_FALSE(fs::exists(path)) << path;
-  EXPECT_TRUE(fs::exists(foreign)) << "of another program that used this folder before";
   const fs::path old = half("00004.tar.tmp-" + elsewhere);
   fs::last_write_time(old, fs::file_time_type::clock::now() - 25h);
   const auto litter = {half("00001.tar.tmp-" + gone), half("00001_stats.json.tmp-" + gone), half("spool.tmp-" + gone),
@@ -225,6 +225,7 @@ TEST(DownloadResume, WhatAKilledRunWasWritingIsRemoved) {
   run_download(config, Group(), 1);
   for (const auto& path : litter) EXPECT_FALSE(fs::exists(path)) << path;
   for (const auto& path : at_work) EXPECT_TRUE(fs::exists(path)) << path;
+  EXPECT_TRUE(fs::exists(foreign)) << "of another program that used this folder before";
 }
 
 // Its name tells who made it, should a kill come before the name is gone.

@@ -12,8 +12,7 @@ bool is_untouched_for_a_day(const std::filesystem::directory_entry& file);
 // process of another machine may still be at work, and writes more often.
 bool is_abandoned_by(std::string_view process, const std::filesystem::directory_entry& file);
 
-// Of an AtomicFile's NAME.tmp-PROCESS-RANDOM, or NAME.tmp-PROCESS of older versions; never for that of another job at
-// work.
+// Of what has a temporary_name; never for that of another job at work, nor for what somebody has called NAME.tmp-old.
 bool is_abandoned(const std::filesystem::directory_entry& file);
 
 }  // namespace millrace

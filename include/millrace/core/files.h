@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
-// Writes to `PATH.tmp-PROCESS-RANDOM` (process_name.h; abandoned.h knows it by that name) and hashes while writing;
-// `commit` publishes it under PATH; the destructor removes what was not committed.
+// Writes to a `temporary_name` (process_name.h), by which abandoned.h knows it, and hashes while writing; `commit`
+// publishes it under PATH; the destructor removes what was not committed.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);

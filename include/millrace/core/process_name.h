@@ -1,4 +1,6 @@
 #pragma once
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,9 +17,12 @@ std::string boot_id();
 // for names of temporary files in folders that machines share.
 std::string process_name();
 
-// "PATH.tmp-PROCESS-RANDOM", of a file that is going to be renamed to PATH; core/abandoned.h knows it by that name.
-// Nobody can tell the number before, and plant a link there.
+// "PATH.tmp-PROCESS-RANDOM", of a file that is going to be renamed to PATH. Nobody can tell the number before, and
+// plant a link there.
 std::string temporary_name(const std::string& path);
+
+// PROCESS of such a name, or of "PATH.tmp-PROCESS", which older versions gave; nothing for a name of any other form.
+std::optional<std::string> writer_of_temporary(const std::filesystem::path& name);
 
 // True when the process of that name ran on this machine (since it was started, in this container) and is gone; false
 // where that cannot be told.

@@ -49,14 +49,12 @@ static bool is_the_owners(const std::filesystem::path& name) {
 // What killed processes were writing (AtomicFile); this one's thread may be renewing LEASE, and evaluate and report
 // write beside a run.
 static void remove_half_written_files(const std::filesystem::path& run_dir) {
-  std::error_code error;
-  std::vector<std::filesystem::path> leftovers;
+  std::error_code error, ignored;
   for (const auto& entry : list_folder(run_dir, error)) {
-    const auto extension = entry.path().extension().string();
-    if (!extension.starts_with(".tmp-") || extension.starts_with(".tmp-" + process_name() + "-")) continue;
-    if (is_the_owners(entry.path().stem()) || is_abandoned(entry)) leftovers.push_back(entry.path());
+    const auto writer = writer_of_temporary(entry.path());
+    if (!writer || *writer == process_name()) continue;
+    if (is_the_owners(entry.path().stem()) || is_abandoned(entry)) std::filesystem::remove(entry.path(), ignored);
   }
-  for (const auto& path : leftovers) std::filesystem::remove(path, error);
 }
 
 // Its owner was killed, could not delete a checkpoint, or has left word of how it ended.
