@@ -120,15 +120,18 @@ void ConfigReader::check_class(std::string_view name) {
     fail_key(key, fmt::format("this network is not built here, only {}", name));
 }
 
+bool ConfigReader::is_set(std::string_view key) {
+  const json* value = find(key);
+  return value && *value != json(false);
+}
+
 void ConfigReader::ignore(std::initializer_list<std::string_view> keys) {
   for (const auto key : keys) known_.emplace(key);
 }
 
 void ConfigReader::refuse(std::initializer_list<std::string_view> keys, std::string_view why) {
-  for (const auto key : keys) {
-    const json* value = find(key);
-    if (value && *value != json(false)) fail_key(key, why);
-  }
+  for (const auto key : keys)
+    if (is_set(key)) fail_key(key, why);
 }
 
 void ConfigReader::finish() const {

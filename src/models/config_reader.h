@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -50,9 +51,11 @@ class ConfigReader {
   void check_class(std::string_view name);
   // The raw value; nothing when absent or null.
   const nlohmann::json* find(std::string_view key);
+  // Neither absent nor null nor false.
+  bool is_set(std::string_view key);
   // Keys that change nothing in the network.
   void ignore(std::initializer_list<std::string_view> keys);
-  // Keys of networks we do not build: they must be absent, null or false.
+  // Keys of networks we do not build: they must not be set.
   void refuse(std::initializer_list<std::string_view> keys, std::string_view why);
   [[noreturn]] void fail_key(std::string_view key, std::string_view why) const;
   void warn_key(std::string_view key, std::string_view what) const;

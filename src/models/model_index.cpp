@@ -1,11 +1,22 @@
 #include "model_index.h"
 
+#include <algorithm>
+
 #include "millrace/models/pipeline_folder.h"
 
 namespace millrace {
 
-nlohmann::json model_index(const std::string& scheduler_class) {
-  using nlohmann::json;
+using nlohmann::json;
+
+bool is_listed(const json& entry) {
+  return entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string();
+}
+
+bool is_absent(const json& entry) {
+  return entry.is_array() && std::ranges::any_of(entry, [](const json& part) { return part.is_null(); });
+}
+
+json model_index(const std::string& scheduler_class) {
   const json none = {nullptr, nullptr};
   return {
       {"_class_name", "StableDiffusionPipeline"},

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -20,10 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array parts = {"unet", "vae", "text_encoder", "tokenizer", "scheduler"};
-constexpr std::span networks = std::span(parts).first<3>();
-constexpr const char* optional_components[] = {"feature_extractor", "image_encoder", "safety_checker"};
-
 void write_component(const NewComponent& component, std::string_view name, const fs::path& folder) {
   json config = component.config;
   if (config.contains("_class_name")) config["_diffusers_version"] = diffusers_format_version;
@@ -32,11 +26,6 @@ void write_component(const NewComponent& component, std::string_view name, const
   for (const auto& [variant, tensors] : component.weights) {
     save_weights(tensors, folder, weights_stem(name), variant, component.dtype);
   }
-}
-
-// [null, null] stands for a part that a pipeline does without.
-bool is_absent(const json& entry) {
-  return entry.is_array() && !entry.empty() && entry.front().is_null();
 }
 
 // The source's where it has one; a folder of parts need not. A U-Net that was trained here makes a
@@ -77,7 +66,7 @@ std::string model_card_text(const ModelCard& card) {
 }
 
 void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
-  for (const char* name : parts)
+  for (const char* name : needed_components)
     if (!source.has(name) && !pipeline.replacements.contains(name))
       throw Error(Exit::io,
                   fmt::format("{} has no {}, which an export takes from there", pipeline.source.string(), name),
@@ -87,7 +76,7 @@ void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
 // Other programs load all of an export, those here what they need of it. Weights are looked for as loaders do it: the
 // plain files, whatever variants lie beside them.
 void warn_of_missing_weights(const PipelineFolder& source, const PipelineExport& pipeline) {
-  for (const char* name : networks) {
+  for (const char* name : pipeline_networks) {
     if (pipeline.replacements.contains(name)) continue;
     try {
       (void)open_weights(source.component(name), weights_stem(name));
@@ -100,8 +89,8 @@ void warn_of_missing_weights(const PipelineFolder& source, const PipelineExport&
 }  // namespace
 
 std::optional<std::string> find_missing_part(const PipelineFolder& folder) {
-  const auto missing = std::ranges::find_if_not(parts, [&](const char* name) { return folder.has(name); });
-  return missing == parts.end() ? std::nullopt : std::optional<std::string>(*missing);
+  const auto missing = std::ranges::find_if_not(needed_components, [&](const char* name) { return folder.has(name); });
+  return missing == needed_components.end() ? std::nullopt : std::optional<std::string>(*missing);
 }
 
 // With an older version on it, diffusers would take a side below 64 for a mistake and make it 64.
@@ -122,7 +111,7 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   check_parts(source, pipeline);
   warn_of_missing_weights(source, pipeline);
   StagedFolder staged(out);
-  for (const char* name : networks) {
+  for (const char* name : pipeline_networks) {
     const auto replacement = pipeline.replacements.find(name);
     if (replacement == pipeline.replacements.end()) {
       refuse_non_finite_weights(source.component(name));

@@ -9,16 +9,13 @@
 #include "millrace/io/json.h"
 #include "millrace/models/clip_text.h"
 #include "millrace/nn/layers.h"
-#include "staged_folder.h"
+#include "model_index.h"
 
 namespace millrace {
 
 namespace {
 
 using nlohmann::json;
-
-constexpr std::array known_components = {"feature_extractor", "image_encoder", "safety_checker", "scheduler",
-                                         "text_encoder",      "tokenizer",     "unet",           "vae"};
 
 std::string text_of(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -56,22 +53,6 @@ std::vector<std::string> components_of_bare_folder(const fs::path& path) {
 // the states of one text encoder. Their VAEs and text encoders may serve all the same.
 constexpr std::array other_pipelines = {"XL",      "StableDiffusion3", "Flux",   "Inpaint",  "Pix2Pix",
                                         "Upscale", "Depth2Img",        "UnCLIP", "Kandinsky"};
-
-// What a U-Net's config.json says of inputs besides them.
-constexpr std::array other_inputs = {"addition_embed_type", "class_embed_type",     "num_class_embeds",
-                                     "encoder_hid_dim",     "encoder_hid_dim_type", "time_cond_proj_dim"};
-
-bool is_set(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && !found->is_null();
-}
-
-// Also true of a picture, mask or depth beside the latents.
-bool takes_more_than_text(const json& unet) {
-  const auto channels = [&](const char* key) { return is_set(unet, key) ? unet.at(key) : json(4); };
-  return channels("in_channels") != channels("out_channels") ||
-         std::ranges::any_of(other_inputs, [&](const char* key) { return is_set(unet, key); });
-}
 
 void refuse_other_pipelines(const fs::path& path, const json& index) {
   const std::string class_name = text_of(index, "_class_name");
@@ -138,12 +119,6 @@ std::string how_to_unpack(const fs::path& single_file) {
                                        "--out DIR` makes one");
 }
 
-// A component whose entry in model_index.json is [null, null] is absent even where its folder lies there.
-bool is_listed(const json& index, const char* name) {
-  const auto entry = index.find(name);
-  return entry != index.end() && entry->is_array() && entry->size() == 2 && entry->at(1).is_string();
-}
-
 }  // namespace
 
 PipelineFolder PipelineFolder::open(const fs::path& path) {
@@ -151,13 +126,14 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
   pipeline.path_ = path;
   if (fs::exists(path / "model_index.json")) {
     pipeline.index_ = read_json_object(path / "model_index.json");
-    for (const char* name : known_components) {
-      if (is_listed(pipeline.index_, name) && fs::is_directory(path / name)) pipeline.components_[name] = path / name;
+    for (const char* name : pipeline_components) {  // one that is not listed is absent also where its folder lies there
+      const bool is_here = is_listed(pipeline.index_.value(name, json())) && fs::is_directory(path / name);
+      if (is_here) pipeline.components_[name] = path / name;
     }
     return pipeline;
   }
   if (!fs::is_directory(path)) refuse_no_folder(path);
-  for (const char* name : known_components) {  // parts of a pipeline, without the index that would name them all
+  for (const char* name : pipeline_components) {  // parts of a pipeline, without the index that would name them all
     if (fs::is_directory(path / name) && std::ranges::count(components_of_bare_folder(path / name), name) > 0)
       pipeline.components_[name] = path / name;
   }

@@ -11,6 +11,7 @@
 #include "millrace/io/weights.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/text/tokenizer.h"
+#include "model_index.h"
 
 namespace millrace {
 
@@ -106,7 +107,7 @@ json inspect_component(const PipelineFolder& pipeline, const std::string& name, 
     out["class"] = class_of(pipeline, name);
     if (name == "scheduler") out["prediction_type"] = to_string(pipeline.scheduler().prediction);
     if (name == "tokenizer") out["tokens"] = ClipTokenizer::load(pipeline.component(name)).vocabulary_size();
-    if (name == "unet" || name == "vae" || name == "text_encoder") inspect_network(pipeline, name, out, problems);
+    if (std::ranges::count(pipeline_networks, name) > 0) inspect_network(pipeline, name, out, problems);
   } catch (const Error& error) {
     problems.push_back(error.what());
   }
@@ -115,9 +116,9 @@ json inspect_component(const PipelineFolder& pipeline, const std::string& name, 
 
 // What diffusers would miss: components that model_index.json lists, and those without which there is no pipeline.
 void find_missing(const PipelineFolder& pipeline, json& problems) {
-  std::set<std::string> wanted = {"scheduler", "text_encoder", "tokenizer", "unet", "vae"};
+  std::set<std::string> wanted(needed_components.begin(), needed_components.end());
   for (const auto& [name, entry] : pipeline.index().items()) {
-    if (entry.is_array() && !entry.empty() && entry.front().is_string()) wanted.insert(name);
+    if (is_listed(entry)) wanted.insert(name);
   }
   for (const std::string& name : wanted) {
     if (!pipeline.has(name)) problems.push_back(fmt::format("{} has no part {}", pipeline.path().string(), name));

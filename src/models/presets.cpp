@@ -15,8 +15,8 @@ using nlohmann::json;
 
 // `make(config, seed)` gives the module, which is made only when there is a seed.
 template <class Make>
-void write_component(Make make, const json& config, std::optional<std::uint64_t> seed, const StagedFolder& staged,
-                     std::string_view name) {
+void write_network(Make make, const json& config, std::optional<std::uint64_t> seed, const StagedFolder& staged,
+                   std::string_view name) {
   const fs::path folder = staged.subfolder(name);
   write_json(folder / "config.json", config);
   if (seed) save_weights(weights_of(*make(config, *seed)), folder, weights_stem(name));
@@ -34,9 +34,9 @@ void init_pipeline(Preset preset, const std::function<void(const fs::path&)>& wr
   const auto text_encoder = [&](const json& config, std::uint64_t s) {
     return make_text_encoder(config, s, configs.token_embedding_std);
   };
-  write_component(text_encoder, configs.text_encoder, seed, staged, "text_encoder");
-  write_component(make_vae, configs.vae, seed, staged, "vae");
-  write_component(make_unet, configs.unet, seed, staged, "unet");
+  write_network(text_encoder, configs.text_encoder, seed, staged, "text_encoder");
+  write_network(make_vae, configs.vae, seed, staged, "vae");
+  write_network(make_unet, configs.unet, seed, staged, "unet");
   staged.publish();
 }
 

@@ -4,7 +4,7 @@ namespace millrace {
 
 namespace {
 
-ResnetBlock2D make_resnet(const UNetBlockOptions& options, std::int64_t in, std::int64_t out) {
+ResnetBlock2D make_unet_resnet(const UNetBlockOptions& options, std::int64_t in, std::int64_t out) {
   ResnetOptions resnet = options.resnet;
   resnet.in_channels = in;
   resnet.out_channels = out;
@@ -33,7 +33,7 @@ DownBlock2DImpl::DownBlock2DImpl(const UNetBlockOptions& options, std::int64_t i
   if (attentions) register_module("attentions", attentions);
   register_module("resnets", resnets);
   for (std::int64_t i = 0; i < layers; ++i) {
-    resnets->add(make_resnet(options, i == 0 ? in_channels : out_channels, out_channels));
+    resnets->add(make_unet_resnet(options, i == 0 ? in_channels : out_channels, out_channels));
   }
   if (!downsample_padding) return;
   downsamplers = register_module("downsamplers", nn::make_list<Downsample2D>());
@@ -56,8 +56,8 @@ UNetMidBlock2DImpl::UNetMidBlock2DImpl(const UNetBlockOptions& options, std::int
     : attentions(make_transformers(options, channels, 1)), resnets(nn::make_list<ResnetBlock2D>()) {
   if (attentions) register_module("attentions", attentions);
   register_module("resnets", resnets);
-  resnets->add(make_resnet(options, channels, channels));
-  if (attentions) resnets->add(make_resnet(options, channels, channels));
+  resnets->add(make_unet_resnet(options, channels, channels));
+  if (attentions) resnets->add(make_unet_resnet(options, channels, channels));
 }
 
 torch::Tensor UNetMidBlock2DImpl::forward(torch::Tensor x, const torch::Tensor& time, const torch::Tensor& context) {
@@ -73,7 +73,7 @@ UpBlock2DImpl::UpBlock2DImpl(const UNetBlockOptions& options, std::int64_t in_ch
   if (attentions) register_module("attentions", attentions);
   register_module("resnets", resnets);
   for (std::size_t i = 0; i < skip_channels.size(); ++i) {
-    resnets->add(make_resnet(options, (i == 0 ? in_channels : out_channels) + skip_channels[i], out_channels));
+    resnets->add(make_unet_resnet(options, (i == 0 ? in_channels : out_channels) + skip_channels[i], out_channels));
   }
   if (!upsample) return;
   upsamplers = register_module("upsamplers", nn::make_list<Upsample2D>());

@@ -1,6 +1,7 @@
 #include "millrace/models/unet_config.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <mutex>
 #include <numeric>
 
@@ -194,14 +195,19 @@ void read_ends(ConfigReader& reader, UNet2DConditionConfig& c) {
   c.timestep_post_act = read_optional_activation(reader, "timestep_post_act");
 }
 
+// Inputs besides noisy latents and the states of one text encoder.
+const std::initializer_list<std::string_view> other_conditions = {"encoder_hid_dim", "encoder_hid_dim_type",
+                                                                  "addition_embed_type", "time_cond_proj_dim"};
+const std::initializer_list<std::string_view> class_conditions = {"class_embed_type", "num_class_embeds",
+                                                                  "class_embeddings_concat"};
+
 void refuse_other_networks(ConfigReader& reader) {
   reader.refuse({"num_attention_heads"}, "diffusers refuses it too: the number of heads stands in attention_head_dim");
   reader.refuse({"dual_cross_attention"}, "dual cross-attention is not built here");
-  reader.refuse({"encoder_hid_dim", "encoder_hid_dim_type", "addition_embed_type", "time_cond_proj_dim"},
+  reader.refuse(other_conditions,
                 "only text embeddings of width cross_attention_dim condition the networks of Stable Diffusion 1 and 2; "
                 "this is of another family, such as SDXL");
-  reader.refuse({"class_embed_type", "num_class_embeds", "class_embeddings_concat"},
-                "class conditioning is not built here");
+  reader.refuse(class_conditions, "class conditioning is not built here");
   if (reader.text("attention_type", "default") != "default") {
     reader.fail_key("attention_type", "only default is built here");
   }
@@ -232,6 +238,17 @@ UNet2DConditionConfig UNet2DConditionConfig::from_json(const nlohmann::json& jso
   ignore_keys_without_effect(reader);
   reader.finish();
   return c;
+}
+
+bool takes_more_than_text(const nlohmann::json& json) {
+  ConfigReader reader(json, "unet/config.json");
+  const auto channels = [&](std::string_view key) {
+    const Json* found = reader.find(key);
+    return found ? *found : Json(4);
+  };
+  const auto is_set = [&](std::string_view key) { return reader.is_set(key); };
+  return channels("in_channels") != channels("out_channels") || std::ranges::any_of(other_conditions, is_set) ||
+         std::ranges::any_of(class_conditions, is_set);
 }
 
 }  // namespace millrace

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double norm_eps = 1e-6;
 
-ResnetBlock2D make_resnet(const CoderOptions& options, std::int64_t in, std::int64_t out) {
+ResnetBlock2D make_vae_resnet(const CoderOptions& options, std::int64_t in, std::int64_t out) {
   return ResnetBlock2D(ResnetOptions{.in_channels = in,
                                      .out_channels = out,
                                      .groups = options.groups,
@@ -19,7 +19,7 @@ ResnetBlock2D make_resnet(const CoderOptions& options, std::int64_t in, std::int
 nn::List<ResnetBlock2D> make_resnets(const CoderOptions& options, std::int64_t in, std::int64_t out,
                                      std::int64_t count) {
   auto list = nn::make_list<ResnetBlock2D>();
-  for (std::int64_t i = 0; i < count; ++i) list->add(make_resnet(options, i == 0 ? in : out, out));
+  for (std::int64_t i = 0; i < count; ++i) list->add(make_vae_resnet(options, i == 0 ? in : out, out));
   return list;
 }
 

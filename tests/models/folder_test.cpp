@@ -26,6 +26,7 @@ using test::error_of;
 using test::TempDir;
 using testing::AllOf;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -126,6 +127,16 @@ TEST(LoadPipeline, ReadsTheScheduler) {
   EXPECT_EQ(scheduler.beta_start, 0.00085);
 }
 
+PipelineExport export_of_golden() {
+  const PipelineFolder source = open_golden("pipeline");
+  PipelineExport pipeline;
+  pipeline.source = golden / "pipeline";
+  pipeline.replacements["unet"] = {.config = source.config("unet"),
+                                   .weights = {{"", weights_of(*unet_of("pipeline"))}}};
+  pipeline.card = {"A test", {{"steps", "7"}}};
+  return pipeline;
+}
+
 // A copy of the golden pipeline that a test may damage.
 class DamagedPipeline : public testing::Test {
  protected:
@@ -195,7 +206,8 @@ TEST_F(DamagedPipeline, UNetsOfOtherPipelinesAreRefused) {
       {"StableDiffusionXLPipeline", "addition_embed_type", "text_time"},
       {"StableDiffusionInpaintPipeline", "in_channels", 9},
       {"StableDiffusionInstructPix2PixPipeline", "in_channels", 8},
-      {"StableUnCLIPPipeline", "class_embed_type", "projection"}};
+      {"StableUnCLIPPipeline", "class_embed_type", "projection"},
+      {"StableUnCLIPPipeline", "class_embeddings_concat", true}};
   for (const auto& [name, key, value] : others) {
     call_it(name);
     load_unet();
@@ -207,6 +219,8 @@ TEST_F(DamagedPipeline, UNetsOfOtherPipelinesAreRefused) {
     PipelineFolder::open(folder).load_vae(torch::kCPU, torch::kFloat32);  // is one of here
     set_in_unet(key, usual);
   }
+  set_in_unet("num_class_embeds", false);
+  load_unet();
   call_it("StableDiffusion3Pipeline");
   fs::remove_all(folder / "unet");  // it has a transformer
   EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("is a StableDiffusion3Pipeline"));
@@ -218,6 +232,20 @@ TEST_F(DamagedPipeline, ASoundUNetForInpaintingIsDescribed) {
   fs::remove(folder / "unet/diffusion_pytorch_model.fp16.safetensors");
   save_weights(weights_of(*make_unet(read_json(folder / "unet/config.json"), 0)), folder / "unet", diffusers_stem);
   EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST_F(DamagedPipeline, AnEntryWithoutAClassIsThatOfNoPart) {
+  edit_json("model_index.json", [](json& index) {
+    index["safety_checker"] = {"diffusers", nullptr};
+    index["unet"] = {"diffusers", nullptr};
+  });
+  EXPECT_FALSE(PipelineFolder::open(folder).has("unet"));
+  EXPECT_THAT(problems(), ElementsAre(HasSubstr("has no part unet")));
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = folder;
+  write_pipeline(dir / "out", pipeline);
+  EXPECT_EQ(read_json(dir / "out/model_index.json").at("unet"), json({"diffusers", "UNet2DConditionModel"}));
+  EXPECT_THAT(inspect_pipeline(dir / "out").at("problems"), IsEmpty());
 }
 
 TEST_F(DamagedPipeline, APartAloneHasNoOthers) {
@@ -426,16 +454,6 @@ TEST(SaveWeights, ShardsAboveTheLimit) {
   EXPECT_EQ(index.at("weight_map").at("conv_in.bias"), "diffusion_pytorch_model.fp16-00001-of-00003.safetensors");
   expect_rounded(*unet, *PipelineFolder::open(dir.path()).load_unet(torch::kCPU, torch::kFloat32, "fp16"),
                  torch::kFloat16);
-}
-
-PipelineExport export_of_golden() {
-  const PipelineFolder source = open_golden("pipeline");
-  PipelineExport pipeline;
-  pipeline.source = golden / "pipeline";
-  pipeline.replacements["unet"] = {.config = source.config("unet"),
-                                   .weights = {{"", weights_of(*unet_of("pipeline"))}}};
-  pipeline.card = {"A test", {{"steps", "7"}}};
-  return pipeline;
 }
 
 TEST(WritePipeline, CopiesAndReplaces) {

@@ -50,4 +50,8 @@ struct UNet2DConditionConfig {
   bool operator==(const UNet2DConditionConfig&) const = default;
 };
 
+// Whether the network of such a file takes more than noisy latents and the states of one text encoder: another
+// condition, or a picture, mask or depth beside the latents.
+bool takes_more_than_text(const nlohmann::json& json);
+
 }  // namespace millrace
