@@ -151,7 +151,9 @@ state_stamp() { stat -c '%i %y' "$run_dir/STATE" 2> /dev/null || echo none; }
 # The same of the fault files, a line each.
 fault_stamps() { find -H "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
 
-before_launch() { stamp_before=`state_stamp` faults_before=`fault_stamps` launched_at=$SECONDS reached=""; }
+before_launch() { stamp_before=`state_stamp` faults_before=`fault_stamps` launched_at=$SECONDS lasted=0 reached=""; }
+# Once it is over: pauses behind it are none of its time.
+after_launch() { lasted=$((SECONDS - launched_at)); }
 
 wrote_state() { [[ -n $run_dir && `state_stamp` != "$stamp_before" ]]; }
 
@@ -176,19 +178,17 @@ exit_codes() {
 # that a path that was never there. Neither
 # STATE nor the job's folder may be readable while storage is away, so what was seen once is kept.
 worked=0
-has_worked() {
-  if wrote_state || ((${SLURM_RESTART_COUNT:-0} > 0 || SECONDS - launched_at > 300)); then worked=1; fi
-  ((worked))
-}
+note_work() { if wrote_state || ((${SLURM_RESTART_COUNT:-0} > 0 || lasted > 300)); then worked=1; fi; }
 
-# verdict CODE: what the launch asks for: done; requeue (stopped in order); person, with the code for them; storage (restart when
-# it is back); restart.
+# verdict CODE: into `what`, what the launch asks for: done; requeue (stopped in order); person, with the code for them in `person_code`;
+# storage (restart when it is back); restart.
 verdict() {
   local code=$1 code_of_rank state exit="" restart=restart
+  person_code=""
   for code_of_rank in `exit_codes "$code"`; do
     case $code_of_rank in
-      2 | 77 | 78) echo "person $code_of_rank"; return ;;
-      74 | 126 | 127) if has_worked; then restart=storage; fi ;;
+      2 | 77 | 78) what=person person_code=$code_of_rank; return ;;
+      74 | 126 | 127) if ((worked)); then restart=storage; fi ;;
     esac
   done
   if wrote_state; then
@@ -201,14 +201,14 @@ verdict() {
       *) state=died ;;
     esac
   fi
+  what=$restart
   case $state in
-    'done') echo 'done' ;;
+    'done') what='done' ;;
     requeue)
       # STATE also says so after 74 and 76, since another start may get over them, and where somebody killed one rank and srun told
       # the others to stop; these are failures all the same. A signal (128 and more; 253 is Slurm's for a lack of memory) hides every 75.
-      if [[ $exit =~ ^(75)?$ && -z `fault_files` ]] && ((code <= 128 || ${#told})); then echo requeue; else echo "$restart"; fi
+      if [[ $exit =~ ^(75)?$ && -z `fault_files` ]] && ((code <= 128 || ${#told})); then what=requeue; fi
       ;;
-    *) echo "$restart" ;;
   esac
 }
 
@@ -233,13 +233,6 @@ rest() {
   sleeper=""
 }
 
-# look_at CODE: sets `what` and `person_code` to the verdict.
-look_at() {
-  local words
-  words=(`verdict "$1"`)
-  what=${words[0]} person_code=${words[1]:-}
-}
-
 # ends_within SECONDS COMMAND...: false where it does not. A shell that looks at storage which hangs hears no signal and ends no more.
 ends_within() {
   local process deadline=$((SECONDS + $1))
@@ -254,13 +247,13 @@ ends_within() {
 # Where nobody else can take the job: it waits with the storage.
 storage_hangs() { say "$run_dir does not answer"; }
 
-# judge CODE: the same in the end. The pause before a restart comes first, and then another look: on NFS
+# judge CODE: the verdict in the end. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
   local folders=("$run_dir" "$run_dir/fault") seconds seen_first
   ends_within "${MILLRACE_STORAGE_TIMEOUT:-600}" ls "${folders[@]}" || storage_hangs
-  has_worked || true  # for both verdicts, which are subshells
-  look_at "$1"
+  note_work
+  verdict "$1"
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
   if [[ $what == storage ]]; then count outage || true; fi
   seconds=`pause`
@@ -268,7 +261,8 @@ judge() {
   rest "$seconds"
   seen_first=$what reached=""
   ls "${folders[@]}" &> /dev/null
-  look_at "$1"
+  note_work
+  verdict "$1"
   if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
 }
 

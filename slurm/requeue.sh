@@ -181,7 +181,7 @@ write_hosts() {
 # One launch on `nodes`; its code is in `code`.
 # shellcheck disable=SC2016  # expanded where it runs
 launch() {
-  local node i number gpus=0 options mpi=${MILLRACE_MPI-pmix} started prefix=("${own_numbers[@]}")
+  local node i number gpus=0 options mpi=${MILLRACE_MPI-pmix} prefix=("${own_numbers[@]}")
   placed=()
   for node in "${nodes[@]}"; do
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
@@ -225,19 +225,19 @@ launch() {
   runs_once "$@" || start_clock
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
   # sh: where the program is not there, a rank ends with 127. Slurm itself would say ENOENT, which is 2, the code of wrong settings.
-  started=$SECONDS
   "${prefix[@]}" setsid srun "${options[@]}" sh -c 'exec "$0" "$@"' "$MILLRACE" "$@" &
   step_pid=$!
   tell_ranks  # where the signal came just before
   await "$step_pid"
   code=$?
-  step_pid="" lasted=$((SECONDS - started))
+  step_pid=""
+  after_launch
 }
 
 # Where the first launch ends within a minute, by a code that is none of the program's, before a rank has written anything.
 hint_at_mpi() {
   case $code in 0 | 2 | 70 | 7[4-8] | 126 | 127) return ;; esac
-  if ((lasted >= 60)) || has_worked || [[ -n `fault_files` ]]; then return; fi
+  if ((lasted >= 60 || worked)) || [[ -n `fault_files` ]]; then return; fi
   say "hint: if MPI did not start: srun --mpi=list tells what to set MILLRACE_MPI to ('${MILLRACE_MPI-pmix}' now; empty: what the site has set)"
 }
 
@@ -518,6 +518,7 @@ supervise() {
     again=(`resume_again "$SLURM_JOB_ID"`)
     launch "$@" "${again[@]}"
     if runs_once "$@"; then
+      note_work
       hint_at_mpi
       die "$code" "$1 ended with code $code: what only tries something is started once"
     fi
