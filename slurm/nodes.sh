@@ -92,7 +92,7 @@ plan_tasks() {
 # nodes_in_state PATTERN: those of the job that Slurm calls so.
 nodes_in_state() {
   local IFS=,
-  sinfo -a -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u || true
+  sinfo -a -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u
 }
 
 # A node may start a step and yet be without the file system. What it says otherwise is in a file of the node's name.

@@ -28,6 +28,9 @@ if ! [[ $pauses =~ ^\ *$whole(\ +$whole)*\ *$ ]]; then
 fi
 # No here-document anywhere: before bash 5.1 that is a file in /tmp, which may be full.
 storage_pauses=(`echo "$pauses"`)
+restart_delay=${MILLRACE_RESTART_DELAY:-10}
+# Whose starts these are, in STATE and in the counts: only a job of Slurm has starts before those of its script.
+job=none
 # What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
 run_dir="" out_dir="" pipeline_dir="" resume_key=""
 unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
@@ -157,6 +160,9 @@ after_launch() { lasted=$((SECONDS - launched_at)); }
 
 wrote_state() { [[ -n $run_dir && `state_stamp` != "$stamp_before" ]]; }
 
+# Whether the ranks stopped since the job's time was about to end.
+left_for_time() { [[ `json_value "$run_dir/STATE" reason` == *"time limit"* ]]; }
+
 # Those of this launch. Older ones may be a living run's, which refuses it; the program removes them once the folder is its own.
 fault_files() { { echo "$faults_before"; echo "$faults_before"; fault_stamps; } | sort | uniq -u | cut -d' ' -f3- | sort; }
 
@@ -212,15 +218,6 @@ verdict() {
   esac
 }
 
-# Seconds before the next start. Where it could, the program itself has tried again for data.retry_for; an outage of storage lasts longer.
-pause() {
-  if [[ $what == storage ]] && ! storage_stays_away; then
-    echo "${storage_pauses[outages - 1]}"
-  else
-    echo "${MILLRACE_RESTART_DELAY:-10}"
-  fi
-}
-
 # All pauses are used up.
 storage_stays_away() { ((outages > ${#storage_pauses[@]})); }
 
@@ -250,29 +247,34 @@ storage_hangs() { say "$run_dir does not answer"; }
 # judge CODE: the verdict in the end. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
-  local folders=("$run_dir" "$run_dir/fault") seconds seen_first
+  local folders=("$run_dir" "$run_dir/fault") seconds=$restart_delay seen_first
   ends_within "${MILLRACE_STORAGE_TIMEOUT:-600}" ls "${folders[@]}" || storage_hangs
   note_work
   verdict "$1"
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
-  if [[ $what == storage ]]; then count outage || true; fi
-  seconds=`pause`
-  if [[ $what == storage ]]; then say "storage is away or a file is missing; start $outages after it in $seconds s"; fi
+  if [[ $what == storage ]]; then
+    count_outage
+    # Where it could, the program itself has tried again for data.retry_for; an outage of storage lasts longer.
+    if ! storage_stays_away; then
+      seconds=${storage_pauses[outages - 1]}
+      say "storage is away or a file is missing; start $outages after it in $seconds s"
+    fi
+  fi
   rest "$seconds"
   seen_first=$what reached=""
   ls "${folders[@]}" &> /dev/null
   note_work
   verdict "$1"
-  if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
+  if [[ $what == storage && $seen_first != storage ]]; then count_outage; fi
 }
 
 # What to add to the arguments: checkpoint.resume=never, or a path, says where a run begins. Once it has saved something, it goes
-# on from there, also when the job was requeued: STATE then names this job ($1, else none) and a later checkpoint. That of another run's
+# on from there, also when the job was requeued: STATE then names this job and a later checkpoint. That of another run's
 # folder, which guard.on_repeat=rollback may have gone back to, is none of its own.
 resume_again() {
   local saved own named
   if [[ -z $resume_key || $resume_key == auto ]]; then return; fi
-  if [[ `state_stamp` == "$first_stamp" && `json_value "$run_dir/STATE" job` != "$1" ]]; then return; fi
+  if [[ `state_stamp` == "$first_stamp" && `json_value "$run_dir/STATE" job` != "$job" ]]; then return; fi
   saved=`json_value "$run_dir/STATE" checkpoint`
   own=`realpath -m "$run_dir/checkpoints"` named=`realpath -m "$resume_key"`
   if [[ -n $saved && `realpath -m "$saved/.."` == "$own" && `realpath -m "$saved"` != "$named" ]] || has_own_checkpoint; then
@@ -298,16 +300,16 @@ written_since() {
     -newer "$run_dir/$1" 2> /dev/null
 }
 
-# tell_how_to_go_on JOB: for people, whose next start begins where checkpoint.resume says.
+# For people, whose next start begins where checkpoint.resume says.
 tell_how_to_go_on() {
-  if [[ -n `resume_again "$1"` ]]; then say "hint: go on with checkpoint.resume=auto in place of $resume_key"; fi
+  if [[ -n `resume_again` ]]; then say "hint: go on with checkpoint.resume=auto in place of $resume_key"; fi
 }
 
 # For people: the code, and what the ranks that left have said, ten of them.
 describe_end() {
   local file files option count=0
   know_progress
-  say "ended with code $1, STATE says `json_value "$run_dir/STATE" state || true`, $reached reached"
+  say "ended with code $1, STATE says `json_value "$run_dir/STATE" state`, $reached reached"
   files=`fault_files`
   for option in -L -l; do  # as a rule those with 74 end because the others do
     printf %s "$files" | xargs -r -d '\n' grep -s "$option" '"exit": *74\b'
@@ -325,40 +327,42 @@ describe_end() {
 # Starts after 74 (outages) count here alone. known_start: the start of the job (SLURM_RESTART_COUNT) up to which requeues are counted.
 counted_at="" failures=0 requeues=0 outages=0 known_start=0
 
-# count failure | requeue | outage | nothing: false where the file cannot be written.
-count() {
-  local file="$out_dir/restarts" job=${SLURM_JOB_ID:-none}
+# What that file says, if nothing is known yet; progress since then begins all counts anew.
+know_counts() {
   know_progress
-  if [[ -z $counted_at && `cat "$file" 2> /dev/null` =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)\ $job\ ([0-9]+)$ ]]; then
+  if [[ -z $counted_at && `cat "$out_dir/restarts" 2> /dev/null` =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)\ $job\ ([0-9]+)$ ]]; then
     counted_at=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} requeues=${BASH_REMATCH[3]} known_start=${BASH_REMATCH[4]}
   fi
   if ((reached > ${counted_at:--1})); then failures=0 requeues=0 outages=0; fi
   # 0 is also what a folder shows that cannot be read now.
   if ((reached > 0)) || [[ -z $counted_at ]]; then counted_at=$reached; fi
-  case $1 in
-    failure) failures=$((failures + 1)) ;;
-    requeue) requeues=$((requeues + 1)) ;;
-    outage) outages=$((outages + 1)) ;;
-  esac
-  { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues $job $known_start" > "$file"; } 2> /dev/null
+}
+
+# False where the file cannot be written.
+save_counts() { { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues $job $known_start" > "$out_dir/restarts"; } 2> /dev/null; }
+
+count_outage() {
+  know_counts
+  outages=$((outages + 1))
 }
 
 give_up() {
   say "no progress in $1, still at $counted_at: giving up"
   if [[ ${supervisor:-} == requeue ]]; then
     say "hint: once the cause is gone, submit the job again"
-    tell_how_to_go_on "$SLURM_JOB_ID"
   else
     say "hint: once the cause is gone, start again after removing $out_dir/restarts, which counts them"
-    tell_how_to_go_on none
   fi
+  tell_how_to_go_on
 }
 
 of_limit() { if (($1 >= 0)); then echo " of $1"; fi; }
 
 # may_restart: false when there were enough of them.
 may_restart() {
-  count failure || say "$out_dir/restarts cannot be written: restarts are forgotten when the job is requeued"
+  know_counts
+  failures=$((failures + 1))
+  save_counts || say "$out_dir/restarts cannot be written: restarts are forgotten when the job is requeued"
   if ((max_failures >= 0 && failures > max_failures)); then
     give_up "$max_failures restarts"
     return 1
@@ -368,7 +372,9 @@ may_restart() {
 
 # may_requeue WHAT: the same of ways back to the queue, in order or not.
 may_requeue() {
-  count requeue || say "$out_dir/restarts cannot be written: this requeue is forgotten"
+  know_counts
+  requeues=$((requeues + 1))
+  save_counts || say "$out_dir/restarts cannot be written: this requeue is forgotten"
   if ((max_requeues >= 0 && requeues > max_requeues)); then
     give_up "$max_requeues $1"
     return 1
@@ -378,6 +384,7 @@ may_requeue() {
 # Where there is no queue to wait in for storage, the pauses begin anew, as often as a job may be requeued.
 begin_pauses_anew() {
   may_requeue "rounds of waiting for storage" || return 1
+  say "storage stays away: another start, and the pauses begin anew"
   outages=0
 }
 

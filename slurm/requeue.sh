@@ -14,6 +14,7 @@ here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
 source "$here/outcome.sh" || return 1
 # shellcheck source=slurm/nodes.sh
 source "$here/nodes.sh" || return 1
+job=$SLURM_JOB_ID
 step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch="" job_state=""
 if [[ -n ${SLURM_EXPORT_ENV:-} && ,${SLURM_EXPORT_ENV^^}, != *,ALL,* ]]; then
   say "warning: --export=$SLURM_EXPORT_ENV: nothing else that was set where sbatch was typed reaches this job, MILLRACE_CONFIG for one"
@@ -165,7 +166,7 @@ end_leaked_steps() {
   while :; do
     leaked=(`squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | sed -n 's/ ranks$//p'`)
     if ((${#leaked[@]} == 0)) || ((SECONDS > deadline)); then return; fi
-    for step in "${leaked[@]}"; do scancel --signal=KILL "$step" 2> /dev/null || true; done
+    for step in "${leaked[@]}"; do scancel --signal=KILL "$step" 2> /dev/null; done
     sleep 1
   done
 }
@@ -301,7 +302,7 @@ still_ours() {
     PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($job_state)" ;;
     *)
       if take_back; then die 75 "back to the queue: Slurm has ended the job for another one"; fi
-      tell_how_to_go_on "$SLURM_JOB_ID"
+      tell_how_to_go_on
       die 75 "the job is not given back to the queue: it is $job_state"
       ;;
   esac
@@ -320,7 +321,7 @@ give_back() {
       answer=${answer:-its controller does not answer}
     fi
     if [[ $answer == *disabled* ]] || ((refused > 12 || `date +%s` > end)); then
-      tell_how_to_go_on "$SLURM_JOB_ID"
+      tell_how_to_go_on
       die 75 "no scontrol $1 of job $SLURM_JOB_ID ($answer); submit it again to go on"
     fi
     sleep 10
@@ -361,15 +362,16 @@ preempted() {
 # The next start is none to count: who is preempted often has not asked for too little time.
 forgive_next_start() {
   if ((time_is_up)); then return; fi
+  know_counts
   known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
-  count nothing || true
+  save_counts
 }
 
 requeue_job() {
-  patiently job_field JobState > /dev/null || true  # a preemption is none of the job's own requeues, and its controller alone knows
+  patiently job_field JobState > /dev/null  # a preemption is none of the job's own requeues, and its controller alone knows
   if taken; then
     forgive_next_start
-    still_ours || true  # ends here, unless Slurm leaves it to us
+    still_ours  # ends here, unless Slurm leaves it to us
   else
     known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
     if ! may_requeue requeues; then
@@ -398,7 +400,7 @@ hold_job() {
 # Nodes that wait for storage are of more use to others. Where the count of requeues is on that storage, the job stays for some more
 # pauses: in the queue it would go to and fro.
 wait_for_storage() {
-  if count nothing; then requeue_job "storage stays away"; fi
+  if save_counts; then requeue_job "storage stays away"; fi
   begin_pauses_anew || hold_job "storage stays away"
 }
 
@@ -413,7 +415,7 @@ export_end_time() {
 # Whether ranks that have left for the end of the job's time know an older one than Slurm.
 got_more_time() {
   local known=${MILLRACE_END_TIME:-0}
-  if [[ -n $told || `json_value "$run_dir/STATE" reason` != *"time limit"* ]]; then return 1; fi
+  if [[ -n $told ]] || ! left_for_time; then return 1; fi
   export_end_time
   ((known > 0 && ${MILLRACE_END_TIME:-0} > known + 60))
 }
@@ -430,7 +432,7 @@ follow_verdict() {
       if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
       # Settings that this job has run with, on nodes that may not be what they were.
       if ((person_code != 2 || !worked)) || ! lost_a_node; then
-        tell_how_to_go_on "$SLURM_JOB_ID"
+        tell_how_to_go_on
         die "$person_code" "a person has to look at this: no restart"
       fi
       need_nodes
@@ -500,7 +502,7 @@ begin() {
 # so for ever without progress has to end, too.
 count_this_start() {
   if ((${SLURM_RESTART_COUNT:-0} == 0)); then return; fi
-  count nothing || true  # reads what is known
+  know_counts
   if ((SLURM_RESTART_COUNT <= known_start)); then return; fi
   known_start=$SLURM_RESTART_COUNT
   may_requeue requeues || die 1 "the job does not start again"
@@ -515,7 +517,7 @@ supervise() {
   begin
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
-    again=(`resume_again "$SLURM_JOB_ID"`)
+    again=(`resume_again`)
     launch "$@" "${again[@]}"
     if runs_once "$@"; then
       note_work
