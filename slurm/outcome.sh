@@ -242,13 +242,18 @@ ends_within() {
 }
 
 # Where nobody else can take the job: it waits with the storage.
-storage_hangs() { say "$run_dir does not answer"; }
+storage_hangs() { say "$out_dir does not answer"; }
+
+# Before anything is looked at there.
+ask_storage() {
+  ends_within "${MILLRACE_STORAGE_TIMEOUT:-600}" ls -U "$out_dir" ${run_dir:+"$run_dir" "$run_dir/fault"} || storage_hangs
+}
 
 # judge CODE: the verdict in the end. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
-  local folders=("$run_dir" "$run_dir/fault") seconds=$restart_delay seen_first
-  ends_within "${MILLRACE_STORAGE_TIMEOUT:-600}" ls "${folders[@]}" || storage_hangs
+  local seconds=$restart_delay seen_first
+  ask_storage
   note_work
   verdict "$1"
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
@@ -262,7 +267,7 @@ judge() {
   fi
   rest "$seconds"
   seen_first=$what reached=""
-  ls "${folders[@]}" &> /dev/null
+  if [[ -n $run_dir ]]; then ls "$run_dir" "$run_dir/fault" &> /dev/null; fi
   note_work
   verdict "$1"
   if [[ $what == storage && $seen_first != storage ]]; then count_outage; fi
@@ -370,12 +375,15 @@ may_restart() {
   say "restart $failures`of_limit "$max_failures"` without progress"
 }
 
+# may_go_on_waiting WHAT: for a script whose requeues another limit ends.
+may_go_on_waiting() { false; }
+
 # may_requeue WHAT: the same of ways back to the queue, in order or not.
 may_requeue() {
   know_counts
   requeues=$((requeues + 1))
   save_counts || say "$out_dir/restarts cannot be written: this requeue is forgotten"
-  if ((max_requeues >= 0 && requeues > max_requeues)); then
+  if ((max_requeues >= 0 && requeues > max_requeues)) && ! may_go_on_waiting "$1"; then
     give_up "$max_requeues $1"
     return 1
   fi

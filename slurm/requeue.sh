@@ -5,7 +5,7 @@
 # Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES and MILLRACE_MAX_REQUEUES
 # (3 restarts, 10 requeues in a row without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue),
 # MILLRACE_RESTART_DELAY (10 s), MILLRACE_STORAGE_PAUSES ("30 120 480" s: the same after 74, growing; then back to the queue),
-# MILLRACE_STORAGE_TIMEOUT (600 s until a run folder that does not answer sends the job back), MILLRACE_MPI (pmix; empty: what the
+# MILLRACE_STORAGE_TIMEOUT (600 s until a folder that does not answer sends the job back), MILLRACE_MPI (pmix; empty: what the
 # site has set), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
@@ -15,7 +15,8 @@ source "$here/outcome.sh" || return 1
 # shellcheck source=slurm/nodes.sh
 source "$here/nodes.sh" || return 1
 job=$SLURM_JOB_ID
-step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch="" job_state=""
+step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch="" job_state="" code=0
+reduced=0 node_died=0  # whether drop_nodes has left one out, and one that died
 if [[ -n ${SLURM_EXPORT_ENV:-} && ,${SLURM_EXPORT_ENV^^}, != *,ALL,* ]]; then
   say "warning: --export=$SLURM_EXPORT_ENV: nothing else that was set where sbatch was typed reaches this job, MILLRACE_CONFIG for one"
   say "hint: sbatch --export=ALL, where SBATCH_EXPORT or a wrapper of the site says otherwise"
@@ -385,7 +386,7 @@ requeue_job() {
 
 # For `judge`, in place of a wait without end. Nothing is counted, which would be written there: the next start counts this one.
 storage_hangs() {
-  say "back to the queue: $run_dir does not answer" &
+  say "back to the queue: $out_dir does not answer" &
   resume_key=auto  # nothing is looked at there any more
   leave requeue
 }
@@ -511,7 +512,6 @@ count_this_start() {
 supervise() {
   local what person_code again
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
-  code=0 reduced=0 node_died=0
   after_outages find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
   say "$MILLRACE ${*}, results in $out_dir"
   begin
