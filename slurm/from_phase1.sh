@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Phase 2's start, sourced by phase2_512.sbatch: a pipeline folder of phase 1's final U-Net, the scheduler that says what this was trained
-# to predict, and everything else of model.pipeline.
+# to predict, and everything else of model.pipeline. All of it runs in a subshell, which has no traps: outcome.sh, NOTE [Backquotes].
 
 # Leaves the subshell that start_from_phase1 is.
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }

@@ -57,7 +57,7 @@ cpus_of_task() { scontrol show job -o "$SLURM_JOB_ID" | grep -oE ' CPUs/Task=[^ 
 # for no more. Where that gives a node more than its GPUs, though there are GPUs for all, they are dealt anew. If the job
 # asked for no number: one per GPU, else one a node.
 plan_tasks() {
-  local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
+  local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-} wanted
   declare -gA tasks_on gpus_on
   cpus_per_task=`patiently cpus_of_task` || no_answer "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
   [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A, or several numbers, while a step of all components takes one
@@ -80,13 +80,11 @@ plan_tasks() {
     if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]:-0}; else tasks_on[$node]=1; fi
     i=$((i + 1))
   done
-  if ((total > 0 && ${tasks:-$total} <= total)) && ! spread_fits_gpus "${tasks:-$total}"; then
-    deal_tasks "${tasks:-$total}"
-  fi
-  if ((total > 0 && ${tasks:-$total} != total)); then say "$tasks tasks as asked for, though the job has $total GPUs"; fi
-  if ((total > 0 && ${tasks:-$total} > total)); then
-    say "hint: -n sets the tasks, -C the nodes of each kind, such as -C '[a10g*48&a100*4]'"
-  fi
+  if ((total == 0)); then return; fi
+  wanted=${tasks:-$total}
+  if ((wanted <= total)) && ! spread_fits_gpus "$wanted"; then deal_tasks "$wanted"; fi
+  if ((wanted != total)); then say "$wanted tasks as asked for, though the job has $total GPUs"; fi
+  if ((wanted > total)); then say "hint: -n sets the tasks, -C the nodes of each kind, such as -C '[a10g*48&a100*4]'"; fi
 }
 
 # nodes_in_state PATTERN: those of the job that Slurm calls so.

@@ -105,15 +105,15 @@ add_cluster_roles() {
 
 # The build that fits the job, else the one that is there, else what is installed.
 find_program() {
-  local build builds=(release cuda)
+  local builds=(release cuda) place
   if job_has_gpus; then builds=(cuda release); fi
-  for build in "${builds[@]}"; do
-    MILLRACE=`realpath -m "$here/../build/$build/bin/millrace"`
-    if [[ -x $MILLRACE ]]; then break; fi
+  MILLRACE=`type -P millrace || realpath -m "$here/../build/${builds[0]}/bin/millrace"`
+  for place in "../build/${builds[0]}" "../build/${builds[1]}" ../../..; do  # from PREFIX/share/millrace/slurm
+    if [[ -x $here/$place/bin/millrace ]]; then
+      MILLRACE=`realpath -m "$here/$place/bin/millrace"`
+      break
+    fi
   done
-  build=$MILLRACE
-  if [[ ! -x $MILLRACE ]]; then MILLRACE=`realpath -m "$here/../../../bin/millrace"`; fi  # PREFIX/share/millrace/slurm
-  if [[ ! -x $MILLRACE ]]; then MILLRACE=`command -v millrace || echo "$build"`; fi
   if job_has_gpus && [[ $MILLRACE == */build/release/* ]] && ! ldd "$MILLRACE" 2> /dev/null | grep libtorch_cuda > /dev/null; then
     say "the job has GPUs, but there is no build/cuda: they stay idle"
   fi
@@ -180,11 +180,10 @@ write_hosts() {
   scratch=`mktemp -d -p "$PWD"` && printf '%s\n' "${placed[@]}" > "$scratch/hosts"
 }
 
-# One launch on `nodes`; its code is in `code`.
-# shellcheck disable=SC2016  # expanded where it runs
-launch() {
-  local node i number gpus=0 options mpi=${MILLRACE_MPI-pmix} prefix=("${own_numbers[@]}")
-  placed=()
+# A step on `nodes` with all their ranks: srun's `options`, what stands in `prefix` of it, the node of each rank in `placed`.
+plan_step() {
+  local node i number gpus=0 mpi=${MILLRACE_MPI-pmix}
+  prefix=("${own_numbers[@]}") placed=()
   for node in "${nodes[@]}"; do
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
     gpus=$((gpus + ${gpus_on[$node]:-0}))
@@ -220,6 +219,13 @@ launch() {
   fi
   # shellcheck disable=SC2206  # words are meant
   options+=(${MILLRACE_SRUN:-})
+}
+
+# One launch on `nodes`; its code is in `code`.
+# shellcheck disable=SC2016  # expanded where it runs
+launch() {
+  local options prefix
+  plan_step
   say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it, `on_nodes`: srun ${options[*]}"
   export_end_time
   before_launch
@@ -485,6 +491,17 @@ after_outages() {
   done
 }
 
+# ask_program COMMAND ARGUMENT...: find_folders, or the end.
+ask_program() {
+  local code=0
+  after_outages find_folders "$MILLRACE" "$@" || code=$?
+  case $code in
+    0) ;;
+    126 | 127) die "$code" "$MILLRACE cannot be started here" ;;
+    *) die "$code" "the program refuses these settings" ;;
+  esac
+}
+
 # For small files. /tmp of this node may be full, or not there.
 make_scratch() { scratch=`mktemp -d || mktemp -d -p "$PWD"`; }
 
@@ -512,7 +529,7 @@ count_this_start() {
 supervise() {
   local what person_code again
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
-  after_outages find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
+  ask_program "$@"
   say "$MILLRACE ${*}, results in $out_dir"
   begin
   while :; do
