@@ -44,7 +44,7 @@ function __millrace_complete
         end
     else if not string match -q -- '--*' $before[-1]; or string match -q -- '-*' (commandline -ct)
         __millrace_help $before[1..2] | string replace -rf '^  (--[a-z-]+).*  (.*)' '$1\t$2'
-        __millrace_help $before[1..2] | string replace -rf '^  ([a-z_]+(?:\.[a-z_]+)*)  .*  (.*)' '$1=\t$2'
+        __millrace_help $before[1..2] | string replace -rf '^  ([a-z0-9_]+(?:\.[a-z0-9_]+)*)  .*  (.*)' '$1=\t$2'
         echo --help
     end
 end
