@@ -174,13 +174,8 @@ def print_worst(rows):
 
 
 def check_cases(arguments, folder):
-    millrace = arguments.millrace.resolve()
-    known = check_replay.run(millrace, "train", "--help", "objective")
-    for axis in [axis for axis in AXES if axis.startswith("objective.") and axis not in known]:
-        print(f"{axis} is left out: the program does not know it")
-        del AXES[axis]
     cases, rows, failed = choose_cases(arguments), [], []
-    workshop = Workshop(millrace, folder)
+    workshop = Workshop(arguments.millrace.resolve(), folder)
     for number, case in enumerate(cases, start=1):
         started = time.monotonic()
         print(f"case {number}: {' '.join(f'{axis}={value}'.replace(' ', '_') for axis, value in case.items())}", flush=True)

@@ -223,7 +223,7 @@ def check_timesteps(table, objective, records, steps):
     table.add("draws", "timesteps out of range", ((timesteps < 0) | (timesteps >= steps)).sum().item(), 0)
     mean, sigma = (steps - 1) / 2, steps / (12 * timesteps.numel())**0.5
     table.add("draws", "timesteps: mean", abs(timesteps.double().mean().item() - mean) / sigma, SIGMAS)
-    if objective.get("timesteps") == "stratified":
+    if objective["timesteps"] == "stratified":
         count = timesteps.shape[1]
         bounds = steps * torch.arange(count + 1) / count  # the sorted timesteps lie in one part each
         ordered = timesteps.sort(dim=1).values
