@@ -45,13 +45,12 @@ class Millrace(CMakePackage, CudaPackage):
     depends_on("xxhash")
     depends_on("arrow@21.0.0 +parquet +snappy +zlib +zstd +brotli +lz4")
     depends_on("googletest@1.12: +gmock", when="+tests")
-    depends_on("benchmark", when="+tests")
 
     depends_on("py-torch@2.11.0 ~cuda", when="~cuda")
     depends_on("py-torch@2.11.0 +cuda +nccl", when="+cuda")
     depends_on("cuda@12.6:", when="+cuda")
     depends_on("nccl", when="+cuda")
-    # Our own kernels are always built for 80, 86 and 90, and as PTX for what comes later (src/kernels/CMakeLists.txt).
+    # Our own kernels are built for all that src/kernels/CMakeLists.txt names, whatever LibTorch is built for.
     for arch in ("80", "86", "89", "90", "100", "120"):
         depends_on(f"py-torch cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
 
