@@ -9,7 +9,6 @@ if(HDF5_IS_PARALLEL)
 endif()
 find_package(LibArchive REQUIRED)
 # OpenCV: Debian's CMake files come only with the package of all modules and its 130 libraries; two modules are enough.
-# What they are for: docs/architecture.md.
 find_path(OPENCV_INCLUDE_DIR opencv2/core.hpp PATH_SUFFIXES opencv4 REQUIRED)
 foreach(module core imgproc)
   find_library(OPENCV_${module}_LIBRARY opencv_${module} REQUIRED)
@@ -40,6 +39,7 @@ file(GLOB MILLRACE_SITE_PACKAGES ${MILLRACE_VENV}/lib/python3*/site-packages)
 if(NOT MILLRACE_SITE_PACKAGES)
   message(FATAL_ERROR "no Python environment in ${MILLRACE_VENV}: run scripts/setup first, or set MILLRACE_VENV")
 endif()
+set(MILLRACE_CLIP_VOCABULARY ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz)  # without it the tests of it are skipped
 find_program(MILLRACE_PYTHON python3 HINTS ${MILLRACE_VENV}/bin REQUIRED)  # the standard library is all it needs
 
 # Arrow::parquet ---------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ set(executable ${readable} OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
 install(DIRECTORY configs slurm DESTINATION ${share}
   REGEX "/(submit_phases\\.sh|evaluate\\.sbatch)$" PERMISSIONS ${executable})
 install(PROGRAMS scripts/supervise scripts/convert_config scripts/wandb_import DESTINATION ${share}/scripts)
-install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz DESTINATION ${share})
+install(FILES ${MILLRACE_CLIP_VOCABULARY} DESTINATION ${share})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES packaging/completion/millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
