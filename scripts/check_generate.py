@@ -13,15 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import diffusers
 import numpy
 import torch
-import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
+
+import check_replay
 
 SAMPLERS = dict(ddim="DDIMScheduler", pndm="PNDMScheduler", euler="EulerDiscreteScheduler",
                 dpmpp_2m="DPMSolverMultistepScheduler", unipc="UniPCMultistepScheduler")
@@ -97,10 +97,7 @@ def cases_of(arguments):
 
 def main():
     arguments = parse_arguments()
-    warnings.filterwarnings("ignore")
-    for library in (diffusers, transformers):
-        library.utils.logging.set_verbosity_error()
-        library.utils.logging.disable_progress_bar()
+    check_replay.silence()
     worst_latent, worst_pixel, cases = 0.0, 0, 0
     print(f"{'sampler':10} {'prediction':13} {'guidance':>8} {'rescale':>7} {'steps':>5} {'latent error':>13} {'png levels':>10}")
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loads a pipeline folder the way its users will and fails on everything that diffusers or transformers complain about.
 
-usage: check_pipeline.py FOLDER [--variant NAME] [--generate]
+usage: check_pipeline.py FOLDER [--generate]
 """
 import argparse
 import importlib
@@ -25,13 +25,10 @@ class Collector(logging.Handler):
         self.lines.append(f"{record.name}: {record.getMessage()}")
 
 
-def check_component(folder, name, library, class_name, variant):
+def check_component(folder, name, library, class_name):
     """Loads one set of weights; returns what is wrong with it."""
     loader = getattr(importlib.import_module(library), class_name)
-    prefix = "model" if library == "transformers" else "diffusion_pytorch_model"
-    has_variant = variant and any((folder / name).glob(f"{prefix}*.{variant}*"))
-    model, info = loader.from_pretrained(folder / name, output_loading_info=True, use_safetensors=True,
-                                         variant=variant if has_variant else None)
+    model, info = loader.from_pretrained(folder / name, output_loading_info=True, use_safetensors=True)
     problems = [f"{name}: {kind}: {sorted(keys)[:5]}" for kind, keys in info.items() if keys]
     numbers = sum(p.numel() for p in model.parameters())
     if not problems and not all(torch.isfinite(p).all() for p in model.parameters()):
@@ -43,7 +40,6 @@ def check_component(folder, name, library, class_name, variant):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--variant")
     parser.add_argument("--generate", action="store_true", help="make one image in two steps")
     args = parser.parse_args()
 
@@ -57,7 +53,7 @@ def main():
     problems = []
     for name, value in index.items():
         if isinstance(value, list) and value[0] and (args.folder / name / "config.json").exists():
-            problems += check_component(args.folder, name, *value, args.variant)
+            problems += check_component(args.folder, name, *value)
 
     pipeline = diffusers.StableDiffusionPipeline.from_pretrained(args.folder, use_safetensors=True)
     print(f"{'scheduler':14} {type(pipeline.scheduler).__name__}")

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import diffusers
@@ -23,6 +22,8 @@ import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from skimage import data as photos
+
+import check_replay
 
 OUTPUT_LIMIT = 2e-4    # largest difference over the largest value
 GRADIENT_LIMIT = 1e-3  # the same for each parameter; gradients below 1e-3 of the largest count as that large
@@ -324,11 +325,7 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
-    warnings.filterwarnings("ignore")
-    diffusers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.set_verbosity_error()
-    diffusers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.disable_progress_bar()
+    check_replay.silence()
     torch.manual_seed(arguments.seed)
     generator = torch.Generator().manual_seed(arguments.seed)
     parts = arguments.parts.split(",")

@@ -4,14 +4,14 @@
     generate_bench.py --pipeline DIR [--threads 1] [--batch 8] [--steps 20] [--runs 5]
 """
 import argparse
-import json
 import logging
-import statistics
 import time
 
 import torch
 from diffusers import StableDiffusionPipeline
 from diffusers.utils import logging as diffusers_logging
+
+from figures import tell
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--pipeline", required=True)
@@ -36,5 +36,4 @@ for run in range(args.runs + 1):
     if run > 0:  # the first warms up
         rates.append(args.batch / (time.perf_counter() - start))
     assert len(images) == args.batch
-print(json.dumps({"bench": "generate", "figure": "images", "unit": "images/s", "median": statistics.median(rates),
-                  "min": min(rates), "max": max(rates), "runs": len(rates)}))
+tell("generate", "images", "images/s", rates)

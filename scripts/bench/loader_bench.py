@@ -11,13 +11,12 @@ Transforms are those of transform_bench.py: sdtransform is the reference guide's
 """
 import argparse
 import itertools
-import json
 import os
 import pathlib
-import statistics
 import time
 
 from compare_loader import descendants
+from figures import tell
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -138,8 +137,7 @@ def main():
         processor.append(1000 * (processor_seconds() - processor_start) / (first_count + rest))
     for figure, unit, values in (("samples", "samples/s", rates[1:]), ("steady", "samples/s", steady[1:]),
                                  ("processor", "ms/sample", processor[1:]), ("first_batch", "ms", first[1:])):
-        print(json.dumps({"bench": "loader", "figure": figure, "unit": unit, "median": statistics.median(values), "min": min(values),
-                          "max": max(values), "runs": len(values)}), flush=True)
+        tell("loader", figure, unit, values)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ memory, whole steps are timed with one wait for the GPU at the end of a run, the
 """
 import argparse
 import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +21,8 @@ from pathlib import Path
 import torch
 from diffusers import DDPMScheduler, UNet2DConditionModel
 from diffusers.training_utils import EMAModel
+
+from figures import tell
 
 TOKENS = 77
 CAPTION_DROPOUT = 0.1
@@ -127,8 +128,7 @@ def measure(rank, options, meeting):
                "images": ("images/s", [options.steps * options.batch * options.ranks / total for total in totals]),
                **{stage: ("ms", [1000 * run[stage] / options.steps for run in runs]) for stage in runs[0]}}
     for figure, (unit, values) in figures.items():
-        print(json.dumps({"bench": "step", "figure": figure, "unit": unit, "median": statistics.median(values), "min": min(values),
-                          "max": max(values), "runs": len(values)}), flush=True)
+        tell("step", figure, unit, values)
 
 
 def main():

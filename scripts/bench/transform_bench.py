@@ -11,8 +11,6 @@ Prints JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}. F
 """
 import argparse
 import io
-import json
-import statistics
 import tarfile
 import time
 
@@ -25,6 +23,8 @@ from torchvision import transforms
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional as v2
 from transformers import CLIPTokenizer
+
+from figures import tell
 
 
 def read_samples(path):
@@ -136,8 +136,7 @@ def main():
     transform = SDTransform(options.resolution, CLIPTokenizer.from_pretrained(options.tokenizer))
     for figure in options.figures.split(","):
         rates = measure(make_pass(figure, transform, samples, options.batch), len(samples), options.runs)
-        print(json.dumps({"bench": "transform", "figure": figure, "unit": "images/s", "median": statistics.median(rates),
-                          "min": min(rates), "max": max(rates), "runs": len(rates)}), flush=True)
+        tell("transform", figure, "images/s", rates)
 
 
 if __name__ == "__main__":
