@@ -68,9 +68,8 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
   if (!is_table(archive.path)) return TarReader(archive.path).skip(most);
   try {
     return count_table_rows(archive.path, most);
-  } catch (const AccessError&) {
-    throw;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_damage(error)) throw;
     return 0;
   }
 }
@@ -161,10 +160,8 @@ void check_columns(const Manifest& manifest, const SourceConfig& source) {
       if (table.empty()) continue;
       choose_columns(table, source, archive.path);
       return;
-    } catch (const AccessError&) {
-      throw;
     } catch (const Error& error) {
-      if (error.exit() != Exit::io) throw;
+      if (!is_damage(error)) throw;
     }
   }
 }

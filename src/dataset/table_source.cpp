@@ -11,6 +11,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
 #include "millrace/dataset/image_uri.h"
 #include "millrace/dataset/row.h"
@@ -220,10 +221,8 @@ std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::s
     for (std::uint64_t row = 0; const auto cells = table->next(); ++row) {
       if (const int occurrence = keys.add(key_of(cells->front(), row)); occurrence > 1) repeated[row] = occurrence;
     }
-  } catch (const AccessError&) {
-    throw;
   } catch (const Error& error) {
-    if (error.exit() == Exit::bug) throw;
+    if (!is_damage(error)) throw;
   }
   return repeated;
 }
@@ -233,10 +232,8 @@ std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::s
 std::unique_ptr<SplitReader> TableSource::open(const Split& split, std::uint64_t first_row) const {
   try {
     return open_rows(split, first_row);
-  } catch (const AccessError&) {
-    throw;
   } catch (const Error& error) {
-    if (error.exit() == Exit::bug) throw;
+    if (!is_damage(error)) throw;
     return make_broken_reader(manifest_.archives[split.archive], split, first_row, error.what());
   }
 }

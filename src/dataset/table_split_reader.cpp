@@ -47,9 +47,8 @@ std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::n
     ended_ = true;
     if (!lacks_row(0)) return std::nullopt;
     return lost_rows(archive_, table_->row());
-  } catch (const AccessError&) {
-    throw;
   } catch (const Error& error) {
+    if (!is_damage(error)) throw;
     ended_ = true;
     if (table_->row() != next_ && !lacks_row(1)) return std::nullopt;
     return broken_archive(archive_, error.what());

@@ -90,7 +90,8 @@ auto read_old(const Read& read) {
     return read();
   } catch (const Error& error) {
     const auto* const access = dynamic_cast<const AccessError*>(&error);
-    if (access && access->why() != "ENOENT") throw;
+    const bool is_gone = access && access->why() == "ENOENT";
+    if (!is_gone && !is_damage(error)) throw;
     throw DamagedArchive(Exit::usage, error.what(), "delete it with its _stats.json, and it is made again");
   }
 }

@@ -268,10 +268,8 @@ std::uint64_t UrlLists::survey(Source& source, std::uint64_t rows, ColumnTypes& 
       for (std::size_t i = 0; i < common.size(); ++i)
         common[i].add(cells->at(source.first_other + i), source.numbers_are_text);
     }
-  } catch (const AccessError&) {
-    throw;
   } catch (const Error& error) {  // where it breaks it ends for read(), too
-    if (error.exit() != Exit::io) throw;
+    if (!is_damage(error)) throw;
   }
   for (const CommonType& column : common) types.push_back(column.get());
   return row;

@@ -234,10 +234,8 @@ class ListReader::Impl {
         if (!other.row_.damage.empty()) continue;
         for (const auto& [name, value] : other.row_.object.items()) keys.insert(name);
       }
-    } catch (const AccessError&) {
-      throw;
     } catch (const Error& error) {
-      if (error.exit() == Exit::bug || keys.empty()) throw;
+      if (!is_damage(error) || keys.empty()) throw;
     }
     return {keys.begin(), keys.end()};
   }

@@ -139,10 +139,8 @@ class LatentTableSource final : public SampleSource {
     try {
       auto columns = choose_columns(source_, options_, archive.path);
       return std::make_unique<LatentTableReader>(archive, std::move(columns), options_, split, first_row);
-    } catch (const AccessError&) {
-      throw;
     } catch (const Error& error) {
-      if (error.exit() == Exit::bug) throw;
+      if (!is_damage(error)) throw;
       return make_broken_reader(archive, split, first_row, error.what());
     }
   }

@@ -36,6 +36,12 @@ class RefusedError : public StorageError {
   using StorageError::StorageError;
 };
 
+// Whether an error tells of damaged bytes, which an archive or a list may have and still be read up to there: neither
+// of storage that keeps them away, nor of a mistake of ours.
+inline bool is_damage(const Error& error) {
+  return error.exit() == Exit::io && dynamic_cast<const AccessError*>(&error) == nullptr;
+}
+
 // What makes a StorageError: EIO, ESTALE, ETIMEDOUT..., too many open files, and refusals; not a path that is wrong.
 bool is_storage_fault(int code);
 // "EIO" for EIO.
