@@ -1,7 +1,5 @@
 #include "index_store.h"
 
-#include <sys/stat.h>
-
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
@@ -18,22 +16,8 @@ namespace {
 // 1 called archives with a sparse member compressed, 2 took macOS's ._NAME for samples, 3 composed accents in keys.
 constexpr int format = 4;
 
-// What an index is only valid for.
-struct Stamp {
-  std::uint64_t bytes = 0;
-  std::int64_t changed_ns = 0;
-  bool operator==(const Stamp&) const = default;
-};
-
-std::optional<Stamp> stamp_of(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  constexpr std::int64_t second = 1'000'000'000;
-  return Stamp{static_cast<std::uint64_t>(status.st_size), status.st_mtim.tv_sec * second + status.st_mtim.tv_nsec};
-}
-
 // 32 hexadecimal digits of XXH3-128, then CBOR.
-std::string to_bytes(const TarIndex& index, const Stamp& stamp) {
+std::string to_bytes(const TarIndex& index) {
   json extents = json::array(), repeated = json::array();
   for (const TarIndex::Extent& extent : index.samples) {
     extents.push_back(extent.begin);
@@ -42,8 +26,8 @@ std::string to_bytes(const TarIndex& index, const Stamp& stamp) {
   for (const auto& [sample, occurrence] : index.repeated) repeated.push_back({sample, occurrence});
   std::string content;
   json::to_cbor({{"format", format},
-                 {"bytes", stamp.bytes},
-                 {"changed_ns", stamp.changed_ns},
+                 {"bytes", index.stamp.bytes},
+                 {"changed_ns", index.stamp.changed_ns},
                  {"plain", index.plain},
                  {"extents", extents},
                  {"repeated", repeated},
@@ -53,14 +37,15 @@ std::string to_bytes(const TarIndex& index, const Stamp& stamp) {
 }
 
 // Nothing when the bytes are damaged, of another format, or about the archive as it was before.
-std::optional<TarIndex> from_bytes(std::string_view bytes, const Stamp& stamp) try {
+std::optional<TarIndex> from_bytes(std::string_view bytes, const FileStamp& stamp) try {
   constexpr std::size_t digest_digits = 32;
   if (bytes.size() < digest_digits) return std::nullopt;
   const std::string_view content = bytes.substr(digest_digits);
   if (hash128(content).hex() != bytes.substr(0, digest_digits)) return std::nullopt;
   const json read = json::from_cbor(content);
-  if (read.at("format") != format || Stamp{read.at("bytes"), read.at("changed_ns")} != stamp) return std::nullopt;
+  if (read.at("format") != format || FileStamp{read.at("bytes"), read.at("changed_ns")} != stamp) return std::nullopt;
   TarIndex index;
+  index.stamp = stamp;
   index.plain = read.at("plain");
   const json& extents = read.at("extents");
   for (std::size_t i = 0; i + 1 < extents.size(); i += 2) index.samples.push_back({extents[i], extents[i + 1]});
@@ -72,7 +57,7 @@ std::optional<TarIndex> from_bytes(std::string_view bytes, const Stamp& stamp) t
   return std::nullopt;
 }
 
-std::optional<TarIndex> try_load(const std::string& file, const Stamp& stamp) {
+std::optional<TarIndex> try_load(const std::string& file, const FileStamp& stamp) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return std::nullopt;
   try {
@@ -82,11 +67,11 @@ std::optional<TarIndex> try_load(const std::string& file, const Stamp& stamp) {
   }
 }
 
-void try_save(const std::string& file, const TarIndex& index, const Stamp& stamp) {
+void try_save(const std::string& file, const TarIndex& index) {
   std::error_code ignored;
   fs::create_directories(fs::path(file).parent_path(), ignored);
   try {
-    write_file_atomically(file, to_bytes(index, stamp));
+    write_file_atomically(file, to_bytes(index));
   } catch (const Error& error) {
     log::debug("an index is not kept: {}", error.what());  // a folder that cannot be written is no trouble
   }
@@ -105,17 +90,15 @@ std::optional<std::string> IndexStore::file_of(const std::string& path) const {
 
 std::optional<TarIndex> IndexStore::try_index_of(const std::string& path) const {
   const std::optional<std::string> file = file_of(path);
-  const std::optional<Stamp> stamp = stamp_of(path);
+  const std::optional<FileStamp> stamp = stamp_of(path);
   return file && stamp ? try_load(*file, *stamp) : std::nullopt;
 }
 
 TarIndex IndexStore::index_of(const std::string& path) const {
-  const std::optional<std::string> file = file_of(path);
-  const std::optional<Stamp> stamp = stamp_of(path);
-  if (!file || !stamp) return index_tar(path);
-  if (auto index = try_load(*file, *stamp)) return std::move(*index);
+  if (auto index = try_index_of(path)) return std::move(*index);
   TarIndex index = index_tar(path);
-  if (stamp_of(path) == stamp) try_save(*file, index, *stamp);
+  const std::optional<std::string> file = file_of(path);
+  if (file && stamp_of(path) == index.stamp) try_save(*file, index);
   return index;
 }
 

@@ -3,13 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "key_counter.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
 #include "millrace/core/visible.h"
 #include "millrace/dataset/row.h"
@@ -21,8 +21,6 @@
 namespace millrace {
 
 namespace {
-
-constexpr std::uint64_t block_bytes = 512;  // of a tar
 
 TarRules rules_of(const SourceConfig& config, const ClassPrompts* prompts) {
   constexpr std::string_view of_json = "json.";
@@ -172,9 +170,9 @@ class FrontToBackReader final : public SplitReader {
   // Of rows that nobody wants only the keys are looked at, for the ids of those behind them.
   void pass_over(std::uint64_t rows) {
     for (; rows > 0 && !is_over(); --rows) {
-      if (const auto key = tar_.skip_one()) {
+      if (const auto sample = tar_.skip_one()) {
         ++rows_;
-        keys_.add(*key);
+        keys_.add(sample->key);
       } else {
         row_behind_samples();
       }
@@ -202,44 +200,6 @@ class FrontToBackReader final : public SplitReader {
   std::optional<Rejected> lost_;
   bool ended_ = false;
   bool told_ = false;  // that the command failed
-};
-
-// A member of no sample and without bytes. libarchive is strict with the first header of a tar, and lenient with what
-// programs of all kinds write into those behind it.
-std::string harmless_header() {
-  std::string block(block_bytes, '\0');
-  const auto put = [&](std::size_t place, std::string_view text) { block.replace(place, text.size(), text); };
-  put(0, "__first__");
-  put(100, "0000644");  // mode, user, group, bytes and time in octal digits
-  put(108, "0000000");
-  put(116, "0000000");
-  put(124, "00000000000");
-  put(136, "00000000000");
-  put(148, "        ");  // the sum of all bytes counts its own place as blanks
-  put(156, "0");         // a regular file
-  put(257, "ustar");
-  put(263, "00");
-  unsigned sum = 0;
-  for (const char byte : block) sum += static_cast<unsigned char>(byte);
-  put(148, fmt::format("{:06o}", sum));
-  block[154] = '\0';
-  return block;
-}
-
-// A tar, from memory.
-class TarBytes final : public ByteStream {
- public:
-  explicit TarBytes(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  std::size_t read(std::span<std::byte> buffer) override {
-    const std::size_t size = bytes_.copy(reinterpret_cast<char*>(buffer.data()), buffer.size(), position_);
-    position_ += size;
-    return size;
-  }
-
- private:
-  std::string bytes_;
-  std::size_t position_ = 0;
 };
 
 // One split of a plain file, or what is left of it: goes to each sample by the index.
@@ -276,19 +236,10 @@ class IndexedReader final : public SplitReader {
       ref.offset = begin;
       return oversized_sample(std::move(ref));
     }
-    std::string bytes = harmless_header();
-    bytes.resize(block_bytes + (end - begin) + 2 * block_bytes, '\0');  // two empty ones end a tar
-    const std::size_t read =
-        file_.read_at(begin, std::as_writable_bytes(std::span(bytes)).subspan(block_bytes, end - begin));
-    // Of an archive that is cut within the zeros behind a member, that member is whole.
-    if (end - begin - read >= block_bytes) {
-      fail(Exit::io, "{}: cannot read bytes {} to {}; was the file changed while it is in use?", archive_.path, begin,
-           end);
-    }
-    std::optional<TarSample> sample =
-        TarReader(std::make_unique<TarBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
-    if (!sample)
-      fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
+    std::optional<TarSample> sample = read_tar_sample(file_, begin, end, wanted_fields(rules_));
+    if (!sample)  // NOTE [Cut short]
+      throw StorageError(archive_.path, fmt::format("no sample at byte {}; was the file changed?", begin),
+                         fmt::format("{}: no sample at byte {} any more", archive_.path, begin));
     const auto repeated = index_->repeated.find(position);
     SampleRef ref = name_row(archive_, sample->key, repeated == index_->repeated.end() ? 1 : repeated->second);
     ref.offset = begin;
@@ -339,10 +290,11 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive
   Indexed& indexed = indices_[archive];
   lock.unlock();
   const std::lock_guard making(indexed.mutex);  // one that fails is made anew by the next who needs it
-  std::shared_ptr<const TarIndex> index = indexed.index.lock();
-  if (!index) {
-    const std::string& path = manifest_.archives[archive].path;
-    indexed.index = index = std::make_shared<const TarIndex>(store_.index_of(local_path(path)));
+  const std::string &path = manifest_.archives[archive].path, file = local_path(path);
+  const std::shared_ptr<const TarIndex> known = indexed.index.lock();
+  std::shared_ptr<const TarIndex> index = known;
+  if (!known || stamp_of(file) != known->stamp) {
+    indexed.index = index = std::make_shared<const TarIndex>(store_.index_of(file));
     if (!index->plain && !std::exchange(indexed.warned, true))
       log::warning(
           "{} is compressed, whatever its name says: each of its splits unpacks it from its beginning; name it "
@@ -350,6 +302,7 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive
           path);
   }
   lock.lock();
+  std::erase(kept_, known);
   keep_for_later(index);
   return index;
 }
@@ -357,7 +310,6 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive
 // Where no index can be kept on disk, getting one again costs a pass over the archive: those of small archives stay.
 void WebDatasetSource::keep_for_later(const std::shared_ptr<const TarIndex>& index) const {
   constexpr std::size_t most_samples = 1 << 24;  // 256 MiB
-  std::erase(kept_, index);
   kept_.push_back(index);
   std::size_t samples = 0;
   for (const auto& kept : kept_) samples += kept->samples.size();

@@ -41,8 +41,8 @@ class WebDatasetSource final : public SampleSource {
   std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override;
 
  private:
-  // For splits, read or made, and shared by all who read them. One that nobody reads is let go when others need its
-  // room: all of a large data set are gigabytes.
+  // For splits, read or made of the archive as it is, and shared by all who read them. One that nobody reads is let go
+  // when others need its room: all of a large data set are gigabytes.
   std::shared_ptr<const TarIndex> index_of(std::uint32_t archive) const;
   void keep_for_later(const std::shared_ptr<const TarIndex>& index) const;
   // For an archive that is read whole; null = rows are passed over. Made only after a fault of the storage has closed

@@ -19,36 +19,42 @@ class GzipError : public Error {
   explicit GzipError(const char* what) : Error(Exit::io, what) {}
 };
 
-// What gzip has packed, its members joined. Whatever goes wrong, in the packed bytes or in reaching them, is thrown
-// behind all that unpacks before it. As with libarchive, checksums and lengths are not compared, and what follows the
-// last member counts for nothing unless it is another one.
+// What gzip has packed, its members joined; bytes of any other kind as they are. Whatever goes wrong, in the packed
+// bytes or in reaching them, is thrown behind all that unpacks before it. As with libarchive, checksums and lengths are
+// not compared, and what follows the last member counts for nothing unless it is another one.
 class GunzipStream final : public ByteStream {
  public:
-  static constexpr std::size_t magic_bytes = 4;
-  static bool is_gzip(std::span<const std::byte> begin);
-
-  // `begin`: what was read of `packed` already.
-  GunzipStream(std::unique_ptr<ByteStream> packed, std::span<const std::byte> begin);
+  explicit GunzipStream(std::unique_ptr<ByteStream> source);
   ~GunzipStream() override;
   GunzipStream(const GunzipStream&) = delete;
   GunzipStream& operator=(const GunzipStream&) = delete;
 
-  // Fills the whole of `buffer` where there is so much. GzipError, or what `packed` throws.
+  // Fills the whole of `buffer` where so much is unpacked. GzipError, or what `source` throws.
   std::size_t read(std::span<std::byte> buffer) override;
   // Throws what the next read() would have.
   void finish() override;
-  // Packed bytes that all this was in, so far.
+
+  // Whether something was read, and is packed.
+  bool is_packed() const { return kind_ == Kind::packed; }
+  // Whether what comes next are the source's own next bytes.
+  bool is_passed_on() const { return kind_ == Kind::plain && inflate_.avail_in == 0; }
+  // Bytes of the source that all this was in, so far.
   std::uint64_t used() const { return fetched_ - inflate_.avail_in; }
 
  private:
+  enum class Kind { unknown, packed, plain };
+
+  void begin();
+  std::size_t pass_on(std::span<std::byte> buffer);
   void unpack();
   void begin_member();
   bool fetch();
 
-  std::unique_ptr<ByteStream> packed_;
+  std::unique_ptr<ByteStream> source_;
+  Kind kind_ = Kind::unknown;
   std::array<std::byte, 64 << 10> buffer_;
+  z_stream inflate_{};  // next_in: what of buffer_ is still to be taken
   std::uint64_t fetched_ = 0;
-  z_stream inflate_{};
   bool in_member_ = true, at_end_ = false;
   std::exception_ptr trouble_;
 };

@@ -3,6 +3,7 @@
 #include <arrow/io/file.h>
 #include <arrow/util/io_util.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "millrace/core/files.h"
@@ -31,11 +32,13 @@ std::shared_ptr<arrow::io::RandomAccessFile> open(const std::string& url, arrow:
 
 }  // namespace
 
-ParquetInput::ParquetInput(const std::string& url, arrow::MemoryPool* pool) : url_(url), file_(open(url, pool)) {
+ParquetInput::ParquetInput(const std::string& url, arrow::MemoryPool* pool)
+    : url_(url), file_(open(url, pool)), bytes_(file_->GetSize().ValueOr(0)) {
   set_mode(arrow::io::FileMode::READ);
 }
 
 void ParquetInput::check_storage() const {
+  if (shortened_) fail_shortened(url_);
   if (failure_.ok()) return;
   if (is_s3(url_)) fail_s3(failure_, url_);
   errno = arrow::internal::ErrnoFromStatus(failure_);
@@ -46,6 +49,10 @@ void ParquetInput::check_storage() const {
 void ParquetInput::note(const arrow::Status& failure) {
   const bool kept_away = is_s3(url_) ? is_of_s3(failure) : arrow::internal::ErrnoFromStatus(failure) != 0;
   if (failure_.ok() && kept_away) failure_ = failure;
+}
+
+void ParquetInput::expect(std::int64_t position, std::int64_t bytes, std::int64_t read) {
+  shortened_ |= read < std::min(bytes, bytes_ - position);
 }
 
 }  // namespace millrace

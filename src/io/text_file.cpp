@@ -1,21 +1,13 @@
 #include "text_file.h"
 
-#include <archive_entry.h>
+#include <span>
 
+#include "file_stream.h"
 #include "millrace/core/error.h"
 
 namespace millrace {
 
-TextFile::TextFile(const fs::path& path) : name_(path.string()), input_(name_), archive_(archive_read_new()) {
-  archive_read_support_filter_gzip(archive_.get());
-  archive_read_support_format_raw(archive_.get());
-  archive_read_support_format_empty(archive_.get());
-  archive_entry* entry = nullptr;
-  const bool opened = input_.open(archive_.get()) == ARCHIVE_OK;
-  const int first = opened ? archive_read_next_header(archive_.get(), &entry) : ARCHIVE_FATAL;
-  if (first < ARCHIVE_WARN) input_.check_storage();
-  if (first < ARCHIVE_WARN) fail(Exit::io, "cannot read {}: {}", name_, words_for_error(archive_.get()));
-  if (first == ARCHIVE_EOF) archive_.reset();      // an empty file
+TextFile::TextFile(const fs::path& path) : name_(path.string()), stream_(std::make_unique<FileStream>(name_)) {
   for (const int expected : {0xEF, 0xBB, 0xBF}) {  // a byte order mark
     if (get() == expected) continue;
     next_ = 0;
@@ -24,14 +16,12 @@ TextFile::TextFile(const fs::path& path) : name_(path.string()), input_(name_), 
   lines_ = 0;
 }
 
-bool TextFile::fill() {
-  if (!archive_) return false;
-  const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
-  if (got <= 0) input_.check_storage();
-  if (got < 0) fail(Exit::io, "{}: {}", place(line()), words_for_error(archive_.get()));
-  next_ = 0;
-  filled_ = static_cast<std::size_t>(got);
+bool TextFile::fill() try {
+  next_ = filled_ = 0;
+  filled_ = stream_.read(std::as_writable_bytes(std::span(buffer_)));
   return filled_ > 0;
+} catch (const GzipError& error) {
+  fail(Exit::io, "{}: {}", place(line()), error.what());
 }
 
 bool TextFile::get_line(std::string& line) {

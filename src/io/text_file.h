@@ -3,13 +3,12 @@
 #include <cstdint>
 #include <string>
 
-#include "archive_handle.h"
-#include "archive_input.h"
+#include "gunzip_stream.h"
 #include "millrace/core/files.h"
 
 namespace millrace {
 
-// The bytes of a file one by one, decompressed where it is gzipped, for parsers of rows. Errors name file and line.
+// The bytes of a file one by one, unpacked where it is gzipped, for parsers of rows. Errors name file and line.
 class TextFile {
  public:
   explicit TextFile(const fs::path& path);
@@ -32,8 +31,7 @@ class TextFile {
   bool fill();
 
   std::string name_;
-  ArchiveInput input_;
-  ArchiveHandle archive_;
+  GunzipStream stream_;
   std::array<char, 64 << 10> buffer_;
   std::size_t next_ = 0, filled_ = 0;
   std::uint64_t lines_ = 0;

@@ -352,6 +352,24 @@ TEST(WebDataset, AnArchiveThatLacksRowsThatWereReadIsABadRow) {
   }
 }
 
+// Rows up to the cut, then one for what is gone: whoever reads it now, and whoever does in the next epoch.
+TEST(WebDataset, AnIndexedArchiveThatIsCutWhileItIsReadIsReadAnew) {
+  const TempFolder folder;
+  std::vector<TarSample> samples;
+  for (int i = 0; i < 10; ++i) samples.push_back(test::sample(std::to_string(i), "J", "c"));
+  folder.write_tar("a.tar", samples);
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const auto reader = source->open({0, 1, 2}, 0);
+  EXPECT_EQ(test::show(reader->next().value()), "a/1=c");
+  constexpr std::uintmax_t sample_bytes = 4 * 512;
+  fs::resize_file(folder.path("a.tar"), 5 * sample_bytes + 600);
+  EXPECT_EQ(test::show(reader->next().value()), "a/3=c");
+  EXPECT_THROW(reader->next(), StorageError);
+  EXPECT_THAT(rows_of(*source, {0, 1, 2}, 2), ElementsAre("a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {0, 1, 2}), ElementsAre("a/1=c", "a/3=c", "a:archive_error"));
+}
+
 TEST(WebDataset, LimitEndsTheArchiveInEveryLane) {
   TempFolder folder;
   std::vector<TarSample> samples;

@@ -1,5 +1,6 @@
 #include "gunzip_stream.h"
 
+#include <array>
 #include <random>
 
 #include "gzip_bytes.h"
@@ -21,7 +22,7 @@ struct Unpacked {
 };
 
 Unpacked unpack(std::unique_ptr<ByteStream> packed, std::size_t block) {
-  GunzipStream stream(std::move(packed), {});
+  GunzipStream stream(std::move(packed));
   Unpacked unpacked;
   std::vector<std::byte> buffer(block);
   try {
@@ -39,12 +40,32 @@ Unpacked unpack(const std::string& packed, std::size_t piece = std::string::npos
   return unpack(std::make_unique<Pieces>(packed, piece), block);
 }
 
-TEST(GunzipStream, KnowsWhatIsPacked) {
-  const std::string packed = gzip("x");
-  EXPECT_TRUE(GunzipStream::is_gzip(as_bytes(packed)));
-  EXPECT_FALSE(GunzipStream::is_gzip(as_bytes(packed.substr(0, 3))));
-  EXPECT_FALSE(GunzipStream::is_gzip(as_bytes("\x1f\x8bname.jpg")));
-  EXPECT_FALSE(GunzipStream::is_gzip(as_bytes("\x1f\x8b\x08\xe0")));
+TEST(GunzipStream, WhatIsNotPackedStaysAsItIs) {
+  for (const std::string& plain :
+       {std::string(), std::string("x"), std::string("\x1f\x8b\x08"), std::string("\x1f\x8bname.jpg"),
+        std::string("\x1f\x8b\x08\xe0"), half_random(200'000, 8)}) {
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, std::string::npos})
+      for (const std::size_t block : {1, 1000, 1 << 20}) {
+        const Unpacked passed_on = unpack(plain, piece, block);
+        EXPECT_TRUE(passed_on.bytes == plain) << plain.size() << " " << piece << " " << block;
+        EXPECT_EQ(passed_on.error, "");
+      }
+  }
+}
+
+TEST(GunzipStream, TellsWhichBytesAreTheSourcesOwn) {
+  GunzipStream plain(std::make_unique<Pieces>("some text", 5));
+  EXPECT_FALSE(plain.is_passed_on()) << "not known yet";
+  std::array<std::byte, 4> buffer;
+  EXPECT_EQ(plain.read(buffer), 4u);
+  EXPECT_FALSE(plain.is_passed_on()) << "one was looked at";
+  EXPECT_EQ(plain.read(buffer), 1u);
+  EXPECT_TRUE(plain.is_passed_on());
+  EXPECT_FALSE(plain.is_packed());
+  GunzipStream packed(std::make_unique<Pieces>(gzip("some text")));
+  EXPECT_EQ(packed.read(buffer), 4u);
+  EXPECT_FALSE(packed.is_passed_on());
+  EXPECT_TRUE(packed.is_packed());
 }
 
 TEST(GunzipStream, PiecesAndBlocksOfAnySize) {
@@ -63,7 +84,7 @@ TEST(GunzipStream, PiecesAndBlocksOfAnySize) {
 
 TEST(GunzipStream, FillsTheBufferAndCountsWhatItUses) {
   const std::string packed = gzip(half_random(100'000, 2)) + gzip(half_random(10'000, 3));
-  GunzipStream stream(std::make_unique<Pieces>(packed.substr(4) + "rubbish", 100), as_bytes(packed.substr(0, 4)));
+  GunzipStream stream(std::make_unique<Pieces>(packed + "rubbish", 100));
   std::vector<std::byte> buffer(60'000);
   EXPECT_EQ(stream.read(buffer), 60'000u);
   EXPECT_LT(stream.used(), packed.size());
@@ -74,7 +95,7 @@ TEST(GunzipStream, FillsTheBufferAndCountsWhatItUses) {
 
 TEST(GunzipStream, EveryByteBeforeACut) {
   const std::string packed = gzip(half_random(150'000, 4));
-  for (std::size_t length = 0; length < packed.size(); length += length < 40 ? 1 : 997) {
+  for (std::size_t length = 4; length < packed.size(); length += length < 40 ? 1 : 997) {
     const Unpacked unpacked = unpack(packed.substr(0, length));
     EXPECT_TRUE(unpacked.bytes == gunzip_front(packed.substr(0, length))) << length;
     EXPECT_TRUE(unpack(packed.substr(0, length), 100, 50).bytes == unpacked.bytes)
@@ -122,7 +143,7 @@ TEST(GunzipStream, StorageThatFails) {
   const auto fail = [] { throw StorageError("x", "EIO", "cannot read x: EIO"); };
   for (const std::size_t length : {std::size_t{0}, std::size_t{5}, packed.size() / 2, packed.size()}) {
     const std::string front = packed.substr(0, length);
-    GunzipStream stream(std::make_unique<Pieces>(front, 777, fail), {});
+    GunzipStream stream(std::make_unique<Pieces>(front, 777, fail));
     std::string bytes;
     EXPECT_THROW(
         {

@@ -198,7 +198,6 @@ TEST(Lists, AListThatIsCutWhileItIsReadIsAFaultOfItsStorage) {
   EXPECT_THROW(while (list.next()){}, StorageError);
 }
 
-// libarchive has no words for it.
 TEST(Lists, ATrailerOfGzipThatIsCutShortIsAnError) {
   const ScratchDirectory scratch;
   const std::string packed = gzip("image,caption\na.jpg,c\n");

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <map>
 
+#include "millrace/core/storage_error.h"
 #include "millrace/io/parquet.h"
 #include "millrace/io/parquet_writer.h"
 #include "support.h"
@@ -198,7 +199,7 @@ TEST(Parquet, SkipsWithinAndOverRowGroups) {
 }
 
 // Arrow takes the end of the file for the end of a column.
-TEST(Parquet, AFileThatIsCutWhileItIsReadLacksRows) {
+TEST(Parquet, AFileThatIsCutWhileItIsReadIsAFaultOfItsStorage) {
   const ScratchDirectory scratch;
   const auto path = scratch / "a.parquet";
   fs::copy_file(golden("parquet/rows.parquet"), path);
@@ -206,7 +207,7 @@ TEST(Parquet, AFileThatIsCutWhileItIsReadLacksRows) {
   for (int row = 0; row < 40; ++row) ASSERT_TRUE(reader.next());
   fs::resize_file(path, 4);
   int rows = 40;
-  EXPECT_THROW(while (reader.next())++ rows, Error);
+  EXPECT_THROW(while (reader.next())++ rows, StorageError);
   EXPECT_LT(rows, 150);
 }
 

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/net/stream.h"
+#include "millrace/io/tar.h"
 #include "test_data.h"
 
 // What the tests of this module share.
@@ -62,6 +65,11 @@ inline std::string read_all(ByteStream& stream) {
   std::array<std::byte, 1000> buffer;
   while (const std::size_t got = stream.read(buffer)) all += as_text({buffer.data(), got});
   return all;
+}
+
+// Samples of a tar, by a pass over its headers.
+inline std::uint64_t count_samples(const std::string& path) {
+  return TarReader(path).skip(std::numeric_limits<std::uint64_t>::max());
 }
 
 // Golden files hold bytes as text in which each character is one byte.

@@ -50,7 +50,6 @@ void expect_as_plain(const std::string& packed, const std::string& unpacked, std
   ASSERT_TRUE(cut.error);
   EXPECT_EQ(cut.samples.size(), plain.samples.size());
   EXPECT_TRUE(cut.samples == plain.samples);
-  EXPECT_EQ(cut.error->half_sample, plain.error && plain.error->half_sample);
   EXPECT_NE(cut.error->message.find("truncated gzip input"), std::string::npos) << cut.error->message;
   EXPECT_EQ(cut.error->message.find("x.tar.gz: "), 0u) << cut.error->message;
   EXPECT_EQ(cut.error->input_failure, "") << "the bytes are at fault, not who gave them";
@@ -86,7 +85,7 @@ TEST(TarGzip, EveryCompleteMemberBeforeACutOfAFile) {
     EXPECT_TRUE(cut.samples == plain.samples);
     EXPECT_GE(cut.samples.size(), 5u);
     EXPECT_TRUE(cut.error && cut.error->message.find("truncated gzip input") != std::string::npos);
-    EXPECT_EQ(count_rows(path), cut.samples.size()) << "headers alone must give the same count";
+    EXPECT_EQ(count_samples(path), cut.samples.size()) << "headers alone must give the same count";
   }
 }
 
@@ -97,7 +96,7 @@ TEST(TarGzip, ACutBehindTheEndMarkLosesNothing) {
     for (std::size_t missing = 1; missing <= 8; ++missing) {
       const Contents cut = contents_of(packed.substr(0, packed.size() - missing));
       EXPECT_TRUE(cut.samples == contents_of(tar).samples);
-      EXPECT_TRUE(cut.error && !cut.error->half_sample);
+      EXPECT_TRUE(cut.error);
       EXPECT_EQ(cut.error ? cut.error->message : "", "x.tar.gz: truncated gzip input, after the end of the archive");
     }
   }

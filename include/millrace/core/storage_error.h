@@ -49,7 +49,9 @@ std::string errno_name(int code);
 // `what` of `path` failed with errno: the message names the path and what to do (ENOSPC, EDQUOT, EACCES...). A
 // StorageError where it is such a fault, else an AccessError.
 [[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path);
-// Throws the StorageError of a file that has become shorter since it was opened.
+// Throws the StorageError of a file that has become shorter since it was opened. NOTE [Cut short]: such a file was
+// changed while it was read, which says nothing about the bytes that are there: who opens it again sees what it is now.
+// One that is shorter than it says itself is damaged.
 [[noreturn]] void fail_shortened(const std::filesystem::path& path);
 // Throws the StorageError that `code` stands for; does nothing for success and for everything else.
 void check_storage(const std::error_code& code, const std::filesystem::path& path);

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-// A file that is read here and there. Error(io) when it cannot be opened, StorageError when storage fails.
+// A file that is read here and there. Error(io) when it cannot be opened, StorageError when storage fails, or when it
+// was made shorter meanwhile.
 class InputFile {
  public:
   explicit InputFile(std::string path);
@@ -14,13 +15,17 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  std::uint64_t size() const;
+  const std::string& path() const { return path_; }
+  int descriptor() const { return fd_; }
+  // When it was opened; 0 for what has none, as a pipe.
+  std::uint64_t size() const { return bytes_; }
   // Returns how many bytes there were; less than asked for at the end of the file.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   const std::string path_;
   const int fd_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace millrace

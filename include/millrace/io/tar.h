@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/io/input_file.h"
 #include "millrace/io/net/stream.h"
 
 // WebDataset archives: tar files, plain or compressed (gz, bz2, xz, zst), whose neighbouring members `KEY.FIELD` form
@@ -27,7 +28,6 @@ struct TarOptions {
 // Why an archive could not be read to its end; the whole of it counts once.
 struct BrokenArchive {
   std::string message;             // names the archive and the place
-  bool half_sample = false;        // members of an unfinished sample were dropped
   std::string input_failure = {};  // why whatever gave the bytes failed before the archive's end, as a command may
 };
 
@@ -49,8 +49,8 @@ class TarReader {
   std::optional<TarSample> next();
   // Passes over up to `samples` samples and returns how many there were; only headers are read from a plain file.
   std::uint64_t skip(std::uint64_t samples);
-  // As skip(1), with the key of what was passed over; nothing at the end.
-  std::optional<std::string> skip_one();
+  // As skip(1), with what was passed over: next() without the bytes.
+  std::optional<TarSample> skip_one();
   // Set once the readable part has ended before the archive's end mark, or the command behind it has failed.
   const std::optional<BrokenArchive>& error() const;
   // Of a plain file, behind the end mark where that was reached; 0 when it is little, or zeros. A warning tells of
@@ -62,7 +62,9 @@ class TarReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Samples that `next()` would give, from one pass over the headers.
-std::uint64_t count_rows(const std::string& url);
+// The sample that lies at [begin, end) of a plain archive, as TarSample tells it, whose own places are unknown then.
+// Nothing where none is there any more; a member that is cut within the zeros behind it is whole.
+std::optional<TarSample> read_tar_sample(const InputFile& file, std::uint64_t begin, std::uint64_t end,
+                                         TarOptions options);
 
 }  // namespace millrace
