@@ -242,6 +242,17 @@ def make_parquet():
     })
     pyarrow.parquet.write_table(lists, OUT / "parquet" / "captions.parquet")
 
+    # Texts that are no UTF-8, within other values.
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, pyarrow.array([b"caf\xe9", b"b", b"c"], pyarrow.binary()).buffers())
+    numbers = pyarrow.array([1, 2, 3])
+    odd = pyarrow.table({
+        "row": numbers,
+        "struct": pyarrow.StructArray.from_arrays([texts, numbers], ["text", "number"]),
+        "map": pyarrow.MapArray.from_arrays([0, 1, 2, 3], texts, numbers),
+        "maps": pyarrow.ListArray.from_arrays([0, 1, 2, 3], pyarrow.MapArray.from_arrays([0, 1, 2, 3], numbers, texts)),
+    })
+    pyarrow.parquet.write_table(odd, OUT / "parquet" / "odd_texts.parquet")
+
     dictionaries = pyarrow.table({
         "jpg": pyarrow.array([b"J\xff", None, b"x", b"J\xff"], pyarrow.binary()).dictionary_encode(),
         "caption": pyarrow.array(["a cat", "a dog", None, "a cat"]).dictionary_encode(),

@@ -107,6 +107,23 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
                        : arrow::fixed_size_list(values->type(), fixed_size_of(*array->type()));
       break;
     }
+    case arrow::Type::MAP: {
+      const auto& type = static_cast<const arrow::MapType&>(*array->type());
+      const auto entries = as_bytes(arrow::MakeArray(data->child_data[0]));
+      data->child_data[0] = entries->data();
+      data->type = std::make_shared<arrow::MapType>(type.value_field()->WithType(entries->type()), type.keys_sorted());
+      break;
+    }
+    case arrow::Type::STRUCT: {
+      auto fields = array->type()->fields();
+      for (std::size_t i = 0; i < fields.size(); ++i) {
+        const auto member = as_bytes(arrow::MakeArray(data->child_data[i]));
+        data->child_data[i] = member->data();
+        fields[i] = fields[i]->WithType(member->type());
+      }
+      data->type = arrow::struct_(fields);
+      break;
+    }
     default:
       return array;
   }

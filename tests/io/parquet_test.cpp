@@ -78,6 +78,18 @@ TEST(Parquet, SeveralValuesInACellAreTheJsonOfTheReference) {
       << "members as the file has them";
 }
 
+// One such text would cost all rows from its batch on.
+TEST(Parquet, TextsThatAreNotUtf8WithinOtherValuesAreReplacedInPart) {
+  ParquetReader reader(golden("parquet/odd_texts.parquet"));
+  const auto text = [](const char* json) { return Cell(std::string(json)); };
+  EXPECT_EQ(reader.next(), (std::vector<Cell>{std::int64_t{1}, text("{\"text\":\"caf\uFFFD\",\"number\":1}"),
+                                              text("[[\"caf\uFFFD\",1]]"), text("[[[1,\"caf\uFFFD\"]]]")}));
+  EXPECT_EQ(reader.next(), (std::vector<Cell>{std::int64_t{2}, text(R"({"text":"b","number":2})"), text(R"([["b",2]])"),
+                                              text(R"([[[2,"b"]]])")}));
+  EXPECT_TRUE(reader.next());
+  EXPECT_FALSE(reader.next());
+}
+
 TEST(Parquet, TheSchemaTellsWhatCellsAre) {
   const auto words_of = [](const char* name) {
     static const std::map<ParquetType, std::string> words = {{ParquetType::boolean, "boolean"},
