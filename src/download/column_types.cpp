@@ -58,7 +58,7 @@ void CommonType::add(const Cell& cell, bool numbers_are_text) {
 }
 
 Cell meaning_of(Cell cell, ParquetType type, bool numbers_are_text) {
-  if (!numbers_are_text) return cell;
+  if (!numbers_are_text || type == ParquetType::text) return cell;
   if (is_number(type) && stands_for_null(cell)) return std::monostate();
   return number_or_text(std::move(cell));
 }

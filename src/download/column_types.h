@@ -25,8 +25,8 @@ class CommonType {
   std::optional<ParquetType> common_;
 };
 
-// What a cell of a column of such a type means: as in CSV a text may be a number, and in a column of numbers it may
-// stand for none.
+// What a cell of a column of such a type means: as in CSV a text is a number in a column of numbers, or stands for
+// none.
 Cell meaning_of(Cell cell, ParquetType type, bool numbers_are_text);
 // Whether it may stand in such a column; in one of texts anything may.
 bool fits_column(const Cell& cell, ParquetType type);

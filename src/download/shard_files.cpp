@@ -11,6 +11,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/io/lists.h"
 #include "millrace/io/parquet_writer.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/tar_writer.h"
@@ -62,6 +63,12 @@ const std::string& text_in(const Cell& cell) {
   return text ? *text : none;
 }
 
+// A further column's value for the .json: a number is one, also in a column of text, whose table has it as it is
+// written.
+Json json_of_other(const Cell& cell, const ListSlice& slice) {
+  return std::visit(ToJson(), slice.numbers_are_text ? number_or_text(cell) : cell);
+}
+
 // A list or map as itself, not as a text that holds its JSON.
 Json parsed(const std::string& text) {
   auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -74,7 +81,7 @@ std::string describe_sample(const DownloadConfig& config, const Shard& shard, st
   Json json = Json::object();
   for (std::size_t i = 0; i < slice.other_names.size(); ++i)
     json[slice.other_names[i]] =
-        row.nested.contains(i) ? parsed(text_in(row.others[i])) : std::visit(ToJson(), row.others[i]);
+        row.nested.contains(i) ? parsed(text_in(row.others[i])) : json_of_other(row.others[i], slice);
   if (slice.has_captions)
     json[caption_column] = !row.captions.empty() ? parsed(row.captions) : row.caption ? Json(*row.caption) : Json();
   json[url_column] = row.url;

@@ -299,6 +299,7 @@ ListSlice UrlLists::read() {
     }
     slice.has_captions = source_->caption.has_value();
     slice.other_types = source_->types;
+    slice.numbers_are_text = source_->numbers_are_text;
     slice.other_names.clear();
     for (const std::string& name : source_->other_names) slice.other_names.push_back(valid_utf8(name));
     if (slice.rows.empty()) source_.reset();

@@ -37,6 +37,7 @@ struct ListSlice {
   bool has_captions = false;
   std::vector<std::string> other_names;  // of ListRow::others
   ColumnTypes other_types;               // of the whole list's
+  bool numbers_are_text = false;         // in columns of text, as in CSV
   std::vector<ListRow> rows;
 };
 

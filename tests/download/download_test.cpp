@@ -626,6 +626,21 @@ TEST(Download, ListsAreNoTextsInTheMetadata) {
   EXPECT_EQ(stats["status_dict"]["bad URL: 'caption' holds a list or map, and not of texts"], 1);
 }
 
+TEST(Download, AColumnOfTextIsInTheTableAsItIsWritten) {
+  const TempDir dir;
+  TestServer server(serve_images);
+  const std::string url = server.url("/rgb.png");
+  const fs::path list = dir.write("list.csv", "url,version\n" + url + ",1.10\n" + url + ",beta\n");
+  DownloadConfig config = local_config(list, dir / "out");
+  config.columns.caption.reset();
+  run_download(config, Group(), 1);
+  EXPECT_EQ(column_of(dir / "out" / "00000.parquet", "version"),
+            (std::vector<Cell>{std::string("1.10"), std::string("beta")}));
+  const auto members = members_of(dir / "out" / "00000.tar");
+  EXPECT_EQ(json::parse(members.at("000000.json"))["version"], 1.1);
+  EXPECT_EQ(json::parse(members.at("000001.json"))["version"], "beta");
+}
+
 // The second archive has nothing in `n`.
 TEST(Download, AllTablesOfAListHaveTheSameTypes) {
   using Type = ParquetField::Type;

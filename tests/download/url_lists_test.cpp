@@ -206,6 +206,15 @@ TEST(UrlLists, HexIdsStayAsTheyAre) {
   EXPECT_EQ(rows.at(1).others, (std::vector<Cell>{std::string("12E5"), 1500.0}));
 }
 
+// As pyarrow has it: 1.10 is a version, and not 1.1.
+TEST(UrlLists, AColumnOfTextKeepsWhatLooksLikeANumber) {
+  const TempDir dir;
+  dir.write("a.csv", "url,version\nu,1.10\nu,1e5\nu,beta\n");
+  const auto rows = open_lists(config_of({(dir / "a.csv").string()}, 10)).read().rows;
+  EXPECT_EQ(rows.at(0).others, (std::vector<Cell>{std::string("1.10")}));
+  EXPECT_EQ(rows.at(1).others, (std::vector<Cell>{std::string("1e5")}));
+}
+
 TEST(UrlLists, OthersMayNotBeNamedAsTheMetadataAre) {
   const TempDir dir;
   dir.write("a.csv", "url,status,score\nu,200,x\n");
