@@ -1,7 +1,6 @@
 #include "millrace/dataset/table.h"
 
 #include <algorithm>
-#include <set>
 
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
@@ -13,47 +12,28 @@ namespace {
 class ParquetTable final : public Table {
  public:
   ParquetTable(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
-      : reader_(path, columns, lists) {
-    for (const ParquetColumn& column : reader_.schema()) {
-      if (column.is_nested) nested_.insert(column.name);
-      if (column.cell_type == ParquetType::uint64) digits_.insert(column.name);
-    }
-  }
+      : reader_(path, columns, lists) {}
   std::optional<std::vector<Cell>> next() override { return reader_.next(); }
   std::uint64_t skip(std::uint64_t rows) override { return reader_.skip(rows); }
   std::uint64_t row() const override { return reader_.row(); }
-  bool is_nested(const std::string& column) const override { return nested_.contains(column); }
-  bool may_be_digits(const std::string& column) const override { return digits_.contains(column); }
   bool is_untyped() const override { return false; }
 
  private:
   ParquetReader reader_;
-  std::set<std::string> nested_, digits_;
 };
 
 class ListTable final : public Table {
  public:
   ListTable(const std::string& path, const std::vector<std::string>& columns)
       : reader_(path, columns), untyped_(list_format(path) != ListFormat::jsonl) {}
-  std::optional<std::vector<Cell>> next() override {
-    auto cells = reader_.next();
-    row_ += cells.has_value();
-    return cells;
-  }
+  std::optional<std::vector<Cell>> next() override { return reader_.next(); }
   std::string damage() const override { return reader_.damage(); }
-  std::uint64_t skip(std::uint64_t rows) override {
-    const std::uint64_t start = row_;
-    while (row_ - start < rows && reader_.skip(1)) ++row_;
-    return row_ - start;
-  }
-  std::uint64_t row() const override { return row_; }
-  bool is_nested(const std::string& column) const override { return reader_.is_nested(column); }
-  bool may_be_digits(const std::string& column) const override { return untyped_ || reader_.is_number(column); }
+  std::uint64_t skip(std::uint64_t rows) override { return reader_.skip(rows); }
+  std::uint64_t row() const override { return reader_.row(); }
   bool is_untyped() const override { return untyped_; }
 
  private:
   ListReader reader_;
-  std::uint64_t row_ = 0;
   const bool untyped_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -27,7 +26,9 @@ using nlohmann::json;
 // What a name, a caption or a class is as text; nothing for null.
 std::optional<std::string> text_of(const Cell& cell) {
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* several = std::get_if<JsonText>(&cell)) return several->text;
   if (const auto* number = std::get_if<std::int64_t>(&cell)) return fmt::to_string(*number);
+  if (const auto* number = std::get_if<std::uint64_t>(&cell)) return fmt::to_string(*number);
   if (const auto* truth = std::get_if<bool>(&cell)) return fmt::to_string(*truth);
   const auto* real = std::get_if<double>(&cell);
   return real && !std::isnan(*real) ? std::optional(text_of_number(*real)) : std::nullopt;
@@ -48,23 +49,16 @@ Cell meaning_of(Cell cell) {
   return number_or_text(std::move(cell));
 }
 
+// For filters, which compare none of several values.
 json json_of(const Cell& cell) {
   if (const auto* truth = std::get_if<bool>(&cell)) return *truth;
   if (const auto* number = std::get_if<std::int64_t>(&cell)) return *number;
+  if (const auto* number = std::get_if<std::uint64_t>(&cell)) return *number;
   if (const auto* text = std::get_if<std::string>(&cell)) return valid_utf8(*text);
   const auto* real = std::get_if<double>(&cell);
   if (!real || std::isnan(*real)) return nullptr;
   constexpr double largest = std::numeric_limits<double>::max();  // JSON knows no infinity
   return std::clamp(*real, -largest, largest);
-}
-
-// The number that a cell of text has the digits of: not those of a code with zeros before it.
-std::optional<std::uint64_t> number_of_digits(const Cell& cell) {
-  const auto* const text = std::get_if<std::string>(&cell);
-  if (!text) return std::nullopt;
-  std::uint64_t number = 0;
-  std::from_chars(text->data(), text->data() + text->size(), number);
-  return fmt::to_string(number) == *text ? std::optional(number) : std::nullopt;
 }
 
 // One split of a file from one of its rows on.
@@ -139,7 +133,7 @@ class TableReader final : public SplitReader {
       if (!text) continue;
       if (prompts_) {
         if (auto prompt = prompt_of(*text)) captions.push_back(std::move(*prompt));
-      } else if (!split_.is_nested(columns_.names[i])) {
+      } else if (!std::holds_alternative<JsonText>(cells[i])) {
         captions.push_back(*text);
       } else if (const auto list = json::parse(*text, nullptr, /*allow_exceptions=*/false); list.is_array()) {
         for (const auto& item : list) add_text(item, captions);
@@ -161,21 +155,15 @@ class TableReader final : public SplitReader {
     return name_row(archive_, key_of(cells[columns_.key()], row), repeated == repeated_.end() ? 1 : repeated->second);
   }
 
-  // A JSON object of the columns that filters ask for, as a tar's json member would hold it; several values in a cell
-  // are none that a filter could compare.
+  // A JSON object of the columns that filters ask for, as a tar's json member would hold it.
   std::string metadata(const std::vector<Cell>& cells) const {
     if (columns_.metadata() == cells.size() && columns_.not_there.empty()) return {};
     json object = json::object();
-    for (std::size_t i = columns_.metadata(); i < cells.size(); ++i)
-      object[columns_.names[i]] = value_of(cells[i], columns_.names[i]);
+    for (std::size_t i = columns_.metadata(); i < cells.size(); ++i) object[columns_.names[i]] = value_of(cells[i]);
     return dump_any(object);
   }
 
-  json value_of(const Cell& cell, const std::string& column) const {
-    if (split_.is_nested(column)) return nullptr;
-    if (split_.may_be_digits(column)) {
-      if (const auto number = number_of_digits(cell)) return *number;
-    }
+  json value_of(const Cell& cell) const {
     const bool is_text = std::holds_alternative<std::string>(cell);
     return json_of(split_.is_untyped() && is_text ? meaning_of(cell) : cell);
   }

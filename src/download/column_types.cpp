@@ -27,6 +27,7 @@ bool stands_for_null(const Cell& cell) {
   return text && std::find(words.begin(), words.end(), *text) != words.end();
 }
 
+// Text for whole numbers beyond int64, too.
 ParquetType type_of_cell(const Cell& cell) {
   if (std::holds_alternative<bool>(cell)) return ParquetType::boolean;
   if (std::holds_alternative<std::int64_t>(cell)) return ParquetType::int64;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/io/cell.h"
 #include "millrace/io/parquet.h"
 
 // The types of a list's further columns. All archives of a list have the same, whatever their own rows hold, so that

@@ -31,14 +31,6 @@ fs::path path_of(const DownloadConfig& config, std::uint64_t shard, const char* 
   return fs::path(config.out.value) / fmt::format("{:05}{}", shard, suffix);
 }
 
-struct ToJson {
-  Json operator()(std::monostate) const { return nullptr; }
-  template <class T>
-  Json operator()(const T& value) const {
-    return value;
-  }
-};
-
 // The cells of `outcome_columns`.
 std::array<Cell, outcome_columns.size()> outcome_cells(const DownloadConfig& config, const Shard& shard,
                                                        std::size_t index) {
@@ -66,13 +58,7 @@ const std::string& text_in(const Cell& cell) {
 // A further column's value for the .json: a number is one, also in a column of text, whose table has it as it is
 // written.
 Json json_of_other(const Cell& cell, const ListSlice& slice) {
-  return std::visit(ToJson(), slice.numbers_are_text ? number_or_text(cell) : cell);
-}
-
-// A list or map as itself, not as a text that holds its JSON.
-Json parsed(const std::string& text) {
-  auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Json(text) : json;
+  return to_json(slice.numbers_are_text ? number_or_text(cell) : cell);
 }
 
 std::string describe_sample(const DownloadConfig& config, const Shard& shard, std::size_t index) {
@@ -80,13 +66,14 @@ std::string describe_sample(const DownloadConfig& config, const Shard& shard, st
   const ListRow& row = shard.row(index);
   Json json = Json::object();
   for (std::size_t i = 0; i < slice.other_names.size(); ++i)
-    json[slice.other_names[i]] =
-        row.nested.contains(i) ? parsed(text_in(row.others[i])) : json_of_other(row.others[i], slice);
+    json[slice.other_names[i]] = json_of_other(row.others[i], slice);
   if (slice.has_captions)
-    json[caption_column] = !row.captions.empty() ? parsed(row.captions) : row.caption ? Json(*row.caption) : Json();
+    json[caption_column] = !row.captions.empty() ? to_json(JsonText{row.captions})
+                           : row.caption         ? Json(*row.caption)
+                                                 : Json();
   json[url_column] = row.url;
   const auto cells = outcome_cells(config, shard, index);
-  for (std::size_t i = 0; i < cells.size(); ++i) json[outcome_columns[i].name] = std::visit(ToJson(), cells[i]);
+  for (std::size_t i = 0; i < cells.size(); ++i) json[outcome_columns[i].name] = to_json(cells[i]);
   return json.dump(4, ' ', /*ensure_ascii=*/true);
 }
 
@@ -167,9 +154,9 @@ void write_tar(const DownloadConfig& config, const Shard& shard) {
 }
 
 Cell as_type(const Cell& cell, Type type) {
-  if (type != Type::text || std::holds_alternative<std::monostate>(cell) || std::holds_alternative<std::string>(cell))
-    return cell;
-  return std::visit(ToJson(), cell).dump();
+  const bool is_text = std::holds_alternative<std::string>(cell) || std::holds_alternative<JsonText>(cell);
+  if (type != Type::text || is_text || std::holds_alternative<std::monostate>(cell)) return cell;
+  return to_json(cell).dump();
 }
 
 std::vector<ParquetField> fields_of(const DownloadConfig& config, const Shard& shard) {

@@ -90,23 +90,24 @@ struct ToText {
   std::string operator()(std::monostate) const { return {}; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(std::uint64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return fmt::format("{}", value); }
   std::string operator()(const std::string& value) const { return valid_utf8(value); }
+  std::string operator()(const JsonText& value) const { return value.text; }
 };
 
 struct Schema {
   std::vector<std::string> names, binary;
-  std::vector<std::string> nested, no_captions;  // lists and maps; those that are no lists of texts
+  std::vector<std::string> no_captions;  // lists and maps but for lists of texts
   std::map<std::string, ParquetType> types;
 };
 
 Schema schema_of(const fs::path& path) {
-  if (!is_table(path.string())) return {ListReader(path).schema(), {}, {}, {}, {}};
+  if (!is_table(path.string())) return {ListReader(path).schema(), {}, {}, {}};
   Schema schema;
   for (const ParquetColumn& column : parquet_schema(path)) {
     schema.names.push_back(column.name);
     if (column.holds_bytes && !column.is_text) schema.binary.push_back(column.name);
-    if (column.is_nested) schema.nested.push_back(column.name);
     if (column.is_nested && !column.is_text_list) schema.no_captions.push_back(column.name);
     schema.types.emplace(column.name, column.cell_type);
   }
@@ -217,8 +218,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
           .caption_name = caption_name,
           .other_names = others,
           .first_other = first_other,
-          .types = types,
-          .nested = schema.nested};
+          .types = types};
 }
 
 bool UrlLists::open_next() {
@@ -322,17 +322,14 @@ bool UrlLists::skip() {
   return false;
 }
 
-// Whether the present row's value is a list or a map, as JSON.
-bool UrlLists::is_json(const std::string& column) const {
-  if (const auto* const list = std::get_if<ListReader>(&source_->reader)) return list->is_nested(column);
-  return contains(source_->nested, column);
-}
-
 void UrlLists::set_caption(ListRow& row, const Cell& cell) const {
   if (std::holds_alternative<std::monostate>(cell)) return;
-  row.caption = std::visit(ToText(), cell);
-  if (!is_json(source_->caption_name)) return;
-  row.captions = *std::exchange(row.caption, std::nullopt);
+  const auto* const several = std::get_if<JsonText>(&cell);
+  if (!several) {
+    row.caption = std::visit(ToText(), cell);
+    return;
+  }
+  row.captions = several->text;
   const auto texts = nlohmann::json::parse(row.captions, nullptr, /*allow_exceptions=*/false);
   const auto is_text = [](const auto& item) { return item.is_string() || item.is_null(); };
   if (!texts.is_array() || !std::all_of(texts.begin(), texts.end(), is_text)) {
@@ -371,11 +368,8 @@ ListRow UrlLists::make_row(std::vector<Cell> cells) const {
   row.url = std::visit(ToText(), cells[0]);
   if (source_->hash) row.hash = std::visit(ToText(), cells[*source_->hash]);
   if (source_->caption) set_caption(row, cells[*source_->caption]);
-  for (std::size_t i = source_->first_other; i < cells.size(); ++i) {
-    const auto other = row.others.size();
-    if (std::holds_alternative<std::string>(cells[i]) && is_json(source_->other_names[other])) row.nested.insert(other);
-    row.others.push_back(make_other(other, std::move(cells[i])));
-  }
+  for (std::size_t i = source_->first_other; i < cells.size(); ++i)
+    row.others.push_back(make_other(i - source_->first_other, std::move(cells[i])));
   return row;
 }
 

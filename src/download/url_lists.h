@@ -1,13 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "column_types.h"
 #include "millrace/download/download_config.h"
+#include "millrace/io/cell.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/parquet.h"
 
@@ -27,8 +27,7 @@ struct ListRow {
   std::optional<std::string> caption;  // of several the first that is not empty
   std::string captions;                // several, as a JSON list
   std::vector<Cell> others;
-  std::set<std::size_t> nested;  // of these the lists and maps, as JSON
-  std::string damage;            // why it is not asked for; empty = it is
+  std::string damage;  // why it is not asked for; empty = it is
 };
 
 // Some rows of one list, which become one archive. Texts are UTF-8.
@@ -71,9 +70,8 @@ class UrlLists {
     std::string caption_name = {};                       // of the column
     std::vector<std::string> other_names = {};           // of the cells from first_other on
     std::size_t first_other = 0;
-    ColumnTypes types = {};                // of the others
-    bool numbers_are_text = false;         // as in CSV
-    std::vector<std::string> nested = {};  // columns of Parquet
+    ColumnTypes types = {};         // of the others
+    bool numbers_are_text = false;  // as in CSV
   };
   Source open(const fs::path& path) const;
   bool open_next();
@@ -81,7 +79,6 @@ class UrlLists {
   static std::uint64_t survey(Source& source, std::uint64_t rows, ColumnTypes& types);
   std::uint64_t rows_left() const;
   void advance(std::uint64_t rows);
-  bool is_json(const std::string& column) const;
   [[noreturn]] void refuse_changed(const std::string& how) const;
   ListRow make_row(std::vector<Cell> cells) const;
   void set_caption(ListRow& row, const Cell& cell) const;

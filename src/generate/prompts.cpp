@@ -35,6 +35,7 @@ std::vector<std::string> columns_of(const std::filesystem::path& file, ListForma
 std::uint64_t seed_of(const Cell& cell, const std::string& where) {
   std::string text;
   if (const auto* number = std::get_if<std::int64_t>(&cell)) text = std::to_string(*number);
+  if (const auto* number = std::get_if<std::uint64_t>(&cell)) text = std::to_string(*number);
   if (const auto* written = std::get_if<std::string>(&cell)) text = *written;
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
@@ -43,12 +44,12 @@ std::uint64_t seed_of(const Cell& cell, const std::string& where) {
   return seed;
 }
 
-// The words of the row that `reader` gave last, over what holds where it has none.
-void read_row(const ListReader& reader, const std::vector<std::string>& columns, const std::vector<Cell>& cells,
-              const std::string& where, ImageRequest& request) {
+// The words of a row, over what holds where it has none.
+void read_row(const std::vector<std::string>& columns, const std::vector<Cell>& cells, const std::string& where,
+              ImageRequest& request) {
   const auto text_in = [&](const std::string& name) -> const std::string* {
     const auto column = std::ranges::find(columns, name) - columns.begin();
-    if (column == std::ssize(columns) || reader.is_nested(name)) return nullptr;
+    if (column == std::ssize(columns)) return nullptr;
     return std::get_if<std::string>(&cells[static_cast<std::size_t>(column)]);
   };
   const std::string* prompt = nullptr;
@@ -80,7 +81,7 @@ std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const 
     if (!reader.damage().empty()) fail(Exit::io, "{}", reader.damage());
     auto& request = requests.emplace_back(fallback);
     request.seed += requests.size() - 1;
-    read_row(reader, columns, *cells, fmt::format("{}: row {}", file.string(), requests.size()), request);
+    read_row(columns, *cells, fmt::format("{}: row {}", file.string(), requests.size()), request);
   }
   if (requests.empty()) throw Error(Exit::io, fmt::format("{} holds none", file.string()), kinds);
   return requests;

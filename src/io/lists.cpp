@@ -131,8 +131,7 @@ Cell cell_of(const nlohmann::json& value) {
     case nlohmann::json::value_t::boolean:
       return value.get<bool>();
     case nlohmann::json::value_t::number_unsigned:
-      if (value.get<std::uint64_t>() > INT64_MAX) return std::to_string(value.get<std::uint64_t>());
-      [[fallthrough]];
+      return whole_number(value.get<std::uint64_t>());
     case nlohmann::json::value_t::number_integer:
       return value.get<std::int64_t>();
     case nlohmann::json::value_t::number_float:
@@ -140,7 +139,7 @@ Cell cell_of(const nlohmann::json& value) {
     case nlohmann::json::value_t::string:
       return value.get<std::string>();
     default:
-      return value.dump();
+      return JsonText{value.dump()};
   }
 }
 
@@ -188,14 +187,7 @@ class ListReader::Impl {
     return schema_;
   }
   const std::string& damage() const { return row_.damage; }
-  bool is_nested(const std::string& column) const {
-    const auto found = row_.object.find(column);
-    return found != row_.object.end() && found->is_structured();
-  }
-  bool is_number(const std::string& column) const {
-    const auto found = row_.object.find(column);
-    return found != row_.object.end() && found->is_number();
-  }
+  std::uint64_t row() const { return rows_; }
   std::uint64_t damaged_rows() const { return damaged_rows_; }
 
   std::optional<std::vector<Cell>> next() {
@@ -253,6 +245,7 @@ class ListReader::Impl {
     const bool found = format_ == ListFormat::jsonl ? read_object()
                        : format_ == ListFormat::txt ? read_url()
                                                     : read_record();
+    rows_ += found;
     damaged_rows_ += found && !row_.damage.empty();
     return found;
   }
@@ -298,7 +291,7 @@ class ListReader::Impl {
   Row row_;
   std::string line_;
   std::uint64_t line_number_ = 1;
-  std::uint64_t damaged_rows_ = 0;
+  std::uint64_t rows_ = 0, damaged_rows_ = 0;
 };
 
 ListReader::ListReader(const fs::path& path, std::vector<std::string> columns, std::optional<ListFormat> format)
@@ -323,12 +316,8 @@ const std::string& ListReader::damage() const {
   return impl_->damage();
 }
 
-bool ListReader::is_nested(const std::string& column) const {
-  return impl_->is_nested(column);
-}
-
-bool ListReader::is_number(const std::string& column) const {
-  return impl_->is_number(column);
+std::uint64_t ListReader::row() const {
+  return impl_->row();
 }
 
 std::uint64_t ListReader::damaged_rows() const {

@@ -228,14 +228,6 @@ OrderedJson json_of_struct(const arrow::Array& array, std::int64_t row) {
   return object;
 }
 
-struct CellToJson {
-  OrderedJson operator()(std::monostate) const { return nullptr; }
-  template <class T>
-  OrderedJson operator()(const T& value) const {
-    return value;
-  }
-};
-
 OrderedJson json_at(const arrow::Array& array, std::int64_t row) {
   if (array.IsNull(row)) return nullptr;
   switch (array.type_id()) {
@@ -254,7 +246,7 @@ OrderedJson json_at(const arrow::Array& array, std::int64_t row) {
       return uuid_at(array, row);
     default:
       if (is_bytes(*array.type()) && !is_text(*array.type())) return nullptr;  // JSON has no bytes
-      return std::visit(CellToJson(), cell_at(array, row));
+      return to_json(cell_at(array, row));
   }
 }
 
@@ -283,11 +275,8 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
       return std::int64_t{value_of<arrow::UInt16Array>(array, row)};
     case arrow::Type::UINT32:
       return std::int64_t{value_of<arrow::UInt32Array>(array, row)};
-    case arrow::Type::UINT64: {
-      const std::uint64_t value = value_of<arrow::UInt64Array>(array, row);
-      if (value <= INT64_MAX) return static_cast<std::int64_t>(value);
-      return std::to_string(value);  // an id, as a rule, of which a double would keep 16 digits
-    }
+    case arrow::Type::UINT64:
+      return whole_number(value_of<arrow::UInt64Array>(array, row));
     case arrow::Type::HALF_FLOAT:
       return arrow::util::Float16::FromBits(value_of<arrow::HalfFloatArray>(array, row)).ToDouble();
     case arrow::Type::FLOAT:
@@ -317,10 +306,10 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
     case arrow::Type::LARGE_LIST:
     case arrow::Type::FIXED_SIZE_LIST:
     case arrow::Type::MAP:
-      return dump_any(json_at(array, row));
+      return JsonText{dump_any(json_at(array, row))};
     case arrow::Type::STRUCT: {
       const auto bytes = static_cast<const arrow::StructArray&>(array).GetFieldByName("bytes");
-      return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : Cell(dump_any(json_at(array, row)));
+      return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : JsonText{dump_any(json_at(array, row))};
     }
     case arrow::Type::EXTENSION:
       return is_uuid(*array.type()) ? Cell(uuid_at(array, row)) : cell_at(*storage_of(array), row);

@@ -5,7 +5,6 @@
 #include <parquet/arrow/writer.h>
 #include <parquet/exception.h>
 
-#include <charconv>
 #include <exception>
 #include <utility>
 
@@ -84,26 +83,25 @@ struct Append {
     if (type == Type::float64) return (*this)(static_cast<double>(value));
     if (type == Type::uint64) {
       ensure(value >= 0, "a column without signs has no negative numbers");
-      return static_cast<arrow::UInt64Builder&>(builder).Append(static_cast<std::uint64_t>(value));
+      return (*this)(static_cast<std::uint64_t>(value));
     }
     ensure(type == Type::int64, "a whole number goes into a column of numbers");
     return static_cast<arrow::Int64Builder&>(builder).Append(value);
+  }
+  arrow::Status operator()(std::uint64_t value) const {
+    if (type == Type::float64) return (*this)(static_cast<double>(value));
+    ensure(type == Type::uint64, "a whole number goes into a column that holds it");
+    return static_cast<arrow::UInt64Builder&>(builder).Append(value);
   }
   arrow::Status operator()(double value) const {
     ensure(type == Type::float64, "a number goes into a column of numbers");
     return static_cast<arrow::DoubleBuilder&>(builder).Append(value);
   }
   arrow::Status operator()(const std::string& value) const {
-    if (type == Type::uint64) return append_digits(value);
     ensure(type == Type::text || type == Type::bytes, "text goes into a column of text");
     return static_cast<arrow::BinaryBuilder&>(builder).Append(value);
   }
-  arrow::Status append_digits(const std::string& digits) const {
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    ensure(error == std::errc() && end == digits.data() + digits.size(), "a whole number goes into a column of them");
-    return static_cast<arrow::UInt64Builder&>(builder).Append(number);
-  }
+  arrow::Status operator()(const JsonText& value) const { return (*this)(value.text); }
 };
 
 }  // namespace
@@ -125,6 +123,7 @@ class ParquetWriter::Impl {
     for (std::size_t i = 0; i < row.size(); ++i) {
       check(std::visit(Append{*builders_[i], fields_[i].type}, row[i]));
       if (const auto* const text = std::get_if<std::string>(&row[i])) bytes_ += text->size();
+      if (const auto* const several = std::get_if<JsonText>(&row[i])) bytes_ += several->text.size();
     }
     if (++rows_ == group_rows_ || bytes_ >= group_bytes) flush();
   }

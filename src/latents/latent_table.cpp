@@ -61,17 +61,23 @@ LatentColumns choose_columns(const SourceConfig& source, const LatentTableOption
 }
 
 // `count` numbers as f32; nothing when it is another number of them. Bytes may also be those of f16.
-std::optional<std::vector<float>> to_floats(const std::string& bytes, std::size_t count, bool may_be_halves) {
+std::optional<std::vector<float>> to_floats(const Cell& cell, std::size_t count, bool may_be_halves) {
+  const auto* const bytes = std::get_if<std::string>(&cell);
+  if (!bytes) return std::nullopt;
   std::vector<float> floats(count);
-  if (bytes.size() == count * sizeof(float)) {
-    std::memcpy(floats.data(), bytes.data(), bytes.size());
+  if (bytes->size() == count * sizeof(float)) {
+    std::memcpy(floats.data(), bytes->data(), bytes->size());
     return floats;
   }
-  if (!may_be_halves || bytes.size() != count * sizeof(std::uint16_t)) return std::nullopt;
+  if (!may_be_halves || bytes->size() != count * sizeof(std::uint16_t)) return std::nullopt;
   std::vector<std::uint16_t> halves(count);
-  std::memcpy(halves.data(), bytes.data(), bytes.size());
+  std::memcpy(halves.data(), bytes->data(), bytes->size());
   std::transform(halves.begin(), halves.end(), floats.begin(), from_half);
   return floats;
+}
+
+bool is_empty(const Cell& cell) {
+  return std::holds_alternative<std::monostate>(cell) || cell == Cell("");
 }
 
 class LatentTableReader final : public SplitReader {
@@ -93,16 +99,14 @@ class LatentTableReader final : public SplitReader {
 
  private:
   RawRow to_row(SampleRef ref, const Cell& image, const Cell& caption) const {
-    const auto* latent_bytes = std::get_if<std::string>(&image);
-    const auto* text_bytes = std::get_if<std::string>(&caption);
-    if (!latent_bytes || latent_bytes->empty())
+    if (is_empty(image))
       return Rejected{std::move(ref), RejectReason::missing_image,
                       fmt::format("column {} is empty", columns_.image.name)};
-    if (!text_bytes || text_bytes->empty())
+    if (is_empty(caption))
       return Rejected{std::move(ref), RejectReason::missing_caption,
                       fmt::format("column {} is empty", columns_.text.name)};
-    const auto latent = to_floats(*latent_bytes, latent_count(options_.shape), columns_.image.holds_bytes);
-    const auto text = to_floats(*text_bytes, count_of(options_.shape.text), columns_.text.holds_bytes);
+    const auto latent = to_floats(image, latent_count(options_.shape), columns_.image.holds_bytes);
+    const auto text = to_floats(caption, count_of(options_.shape.text), columns_.text.holds_bytes);
     if (!latent || !text)
       return Rejected{std::move(ref), RejectReason::decode_error,
                       fmt::format("column {} has another length", (latent ? columns_.text : columns_.image).name)};
@@ -153,9 +157,8 @@ class LatentTableSource final : public SampleSource {
 
 void check_length(const std::string& path, const LatentColumn& column, const Cell& cell,
                   const std::vector<std::int64_t>& shape) {
-  if (std::holds_alternative<std::monostate>(cell)) return;
+  if (is_empty(cell) || to_floats(cell, count_of(shape), column.holds_bytes)) return;
   const auto* bytes = std::get_if<std::string>(&cell);
-  if (bytes && (bytes->empty() || to_floats(*bytes, count_of(shape), column.holds_bytes))) return;
   const auto found = !bytes               ? std::string("neither lists of floating-point numbers nor bytes")
                      : column.holds_bytes ? fmt::format("{} bytes a row", bytes->size())
                                           : fmt::format("{} numbers a row", bytes->size() / sizeof(float));

@@ -26,8 +26,6 @@ class BreakingTable final : public Table {
     ++row_;
     return std::vector<Cell>{std::string("first")};
   }
-  bool is_nested(const std::string&) const override { return false; }
-  bool may_be_digits(const std::string&) const override { return false; }
   std::uint64_t skip(std::uint64_t) override { return 0; }
   std::uint64_t row() const override { return row_; }
   bool is_untyped() const override { return false; }

@@ -118,10 +118,11 @@ TEST(UrlLists, OfSeveralCaptionsTheFirstIsTaken) {
   EXPECT_EQ(slice.other_names, (std::vector<std::string>{"n", "size", "tags"}));
   EXPECT_EQ(slice.rows[0].caption, "a cat");
   EXPECT_EQ(slice.rows[0].captions, R"(["","a cat","two \"cats\""])");
-  EXPECT_EQ(slice.rows[0].nested, (std::set<std::size_t>{1, 2}));
+  EXPECT_EQ(slice.rows[0].others, (std::vector<Cell>{std::int64_t{1}, JsonText{R"({"w":3})"}, JsonText{R"(["x",1])"}}));
   EXPECT_EQ(slice.rows[1].caption, "a dog");
   EXPECT_EQ(slice.rows[1].captions, "");
-  EXPECT_TRUE(slice.rows[1].nested.empty()) << "a text that looks like a list";
+  EXPECT_EQ(slice.rows[1].others, (std::vector<Cell>{Cell(), Cell(), std::string("[1]")}))
+      << "a text that looks like a list";
   EXPECT_EQ(slice.rows[2].caption, std::nullopt);
   EXPECT_EQ(slice.rows[3].damage, "'text' holds a list or map, and not of texts");
 }
@@ -301,7 +302,7 @@ TEST(UrlLists, ParquetTellsItsTypesAndWhatIsNested) {
   const auto slice = open_lists(config).read();
   EXPECT_EQ(slice.other_types, (ColumnTypes{ParquetType::int64, ParquetType::uint64, ParquetType::float64,
                                             ParquetType::boolean, ParquetType::text, ParquetType::text}));
-  EXPECT_EQ(slice.rows.at(0).nested, (std::set<std::size_t>{5}));
+  EXPECT_EQ(slice.rows.at(0).others.back(), Cell(JsonText{"[0,1]"}));
 }
 
 // With as many bytes as before, so that lists.json cannot tell.

@@ -58,7 +58,7 @@ TEST(ParquetWriter, WholeNumbersFillColumnsOfNumbers) {
 TEST(ParquetWriter, NumbersWithoutSignsMayHave64Bits) {
   const ScratchDirectory scratch;
   ParquetWriter writer(scratch / "a.parquet", {{"x", Type::uint64}});
-  const std::vector<Cell> cells = {std::string("18446744073709551615"), std::int64_t{7}, Cell()};
+  const std::vector<Cell> cells = {std::uint64_t{18446744073709551615u}, std::int64_t{7}, Cell()};
   for (const Cell& cell : cells) writer.write({cell});
   writer.commit();
   ParquetReader reader(scratch / "a.parquet");

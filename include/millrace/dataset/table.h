@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/io/cell.h"
 #include "millrace/io/parquet.h"
 
 namespace millrace {
@@ -25,10 +26,6 @@ class Table {
   virtual std::optional<std::vector<Cell>> next() = 0;
   // Why the row that next() gave last has nulls alone: it is damaged. Empty when it is not.
   virtual std::string damage() const { return {}; }
-  // Whether that row has several values in this column, a list or a map, which its cell holds as text.
-  virtual bool is_nested(const std::string& column) const = 0;
-  // Whether a text in that row's cell of this column may be the digits of a number of more than 63 bits.
-  virtual bool may_be_digits(const std::string& column) const = 0;
   // Passes over up to `rows` rows and returns how many there were.
   virtual std::uint64_t skip(std::uint64_t rows) = 0;
   // Number of the row that next() gives; after an Error, of the first one that cannot be read.
@@ -43,7 +40,7 @@ bool is_table(std::string_view path);
 // None of a list without a row, or without one that can be read among its first.
 std::vector<TableColumn> table_columns(const std::string& path);
 std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns,
-                                  ParquetLists lists = ParquetLists::text);
+                                  ParquetLists lists = ParquetLists::json);
 // Rows of the file, at most `most`: Parquet tells, a list is read so far.
 std::uint64_t count_table_rows(const std::string& path, std::uint64_t most);
 

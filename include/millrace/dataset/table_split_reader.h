@@ -26,9 +26,6 @@ class TableSplitReader {
   // Nothing at the end. A table that breaks off ends with a Rejected, in the split whose turn it is.
   std::optional<std::variant<Row, Rejected>> next();
   bool is_untyped() const { return table_->is_untyped(); }
-  // See Table; of the row that next() gave last.
-  bool is_nested(const std::string& column) const { return table_->is_nested(column); }
-  bool may_be_digits(const std::string& column) const { return table_->may_be_digits(column); }
 
  private:
   const Archive& archive_;

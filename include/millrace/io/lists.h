@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "millrace/core/files.h"
-#include "millrace/io/parquet.h"
+#include "millrace/io/cell.h"
 
 // Rows of text files: CSV and TSV with a header (quotes as in RFC 4180), JSON lines (as Python's json reads them),
 // plain lines; each also gzipped.
@@ -21,7 +21,7 @@ std::optional<ListFormat> list_format(std::string_view path);
 // Reads a list front to back with the memory of one row. Empty lines are no rows; a byte order mark is left out. Errors
 // are Error(io) naming the file and the line.
 //   CSV, TSV  cells are text; "" for an empty field.
-//   JSONL     cells are null, booleans, numbers, texts; a list or a map is its JSON text. A key that a row lacks: null.
+//   JSONL     a key that a row lacks: null.
 //   TXT       one text column `url`.
 // A damaged row (too few or too many fields, a line that is no JSON object) brings nulls alone and is counted.
 // A quote that opens a field of CSV or TSV has to be closed: at the end of a field where that lies in another line,
@@ -44,10 +44,8 @@ class ListReader {
   std::uint64_t skip(std::uint64_t rows);
   // Why the row that next() gave last is damaged; empty when it is not.
   const std::string& damage() const;
-  // Whether that row's value of this column is a list or a map (JSONL).
-  bool is_nested(const std::string& column) const;
-  // Whether it is a number (JSONL): a cell holds those of more than 63 bits as their digits.
-  bool is_number(const std::string& column) const;
+  // Number of the row that next() gives; after an Error, of the first one that cannot be read.
+  std::uint64_t row() const;
   // Damaged rows among those read or skipped so far.
   std::uint64_t damaged_rows() const;
 

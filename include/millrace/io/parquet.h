@@ -3,17 +3,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
-// Rows of Parquet files through Arrow, whose headers stay inside this module.
-namespace millrace {
+#include "millrace/io/cell.h"
 
-// One value of one row: null, or the column's value. Text (which may not be UTF-8), binary data and the `bytes` member
-// of a struct (the image columns of Hugging Face data sets) are strings; lists, maps (as pairs of key and value) and
-// other structs are JSON, in which NaN, infinity and bytes are null; a UUID, a date, a time or a duration is a text.
-// Values of Arrow's extension types are what they are stored as.
-using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+// Rows of Parquet files through Arrow, whose headers stay inside this module. Of their cells, text, binary data and the
+// `bytes` member of a struct (the image columns of Hugging Face data sets) are strings; lists, maps (as pairs of key
+// and value) and other structs are JsonText, in which NaN, infinity and bytes are null; a UUID, a date, a time or a
+// duration is a text. Values of Arrow's extension types are what they are stored as.
+namespace millrace {
 
 // What the cells of a column are, beside null.
 enum class ParquetType { boolean, int32, int64, uint64, float64, text, bytes };
@@ -26,14 +24,13 @@ struct ParquetColumn {
   bool is_text_list = false;
   bool is_text = false;    // as a dictionary, too
   bool is_struct = false;  // with `bytes`
-  // That of a column with the same cells; of bytes and what comes as text, too: text. Cells of uint64 are int64, beyond
-  // it digits.
+  // That of a column with the same cells; of bytes and what comes as text, or several values, too: text.
   ParquetType cell_type = ParquetType::text;
 };
 
-// What a list of numbers is as a Cell: text, or the bytes of its values as f32, whatever their type and however deep
-// the list is nested (null = NaN). Tensors of Ray and Arrow are such lists.
-enum class ParquetLists { text, floats };
+// What a list of numbers is as a Cell: JsonText, or the bytes of its values as f32, whatever their type and however
+// deep the list is nested (null = NaN). Tensors of Ray and Arrow are such lists.
+enum class ParquetLists { json, floats };
 
 // A page, the page uncompressed and the dictionary before it are 2 GiB each at most, and rows are decoded beside them:
 // a writer that looks at sizes every 1,024 rows only, as pyarrow's does, takes 3 times as many images at once.
@@ -46,7 +43,7 @@ class ParquetReader {
   // `path` may be s3://BUCKET/KEY. `columns` = the columns that rows bring, in that order; empty = all. Error(io) when
   // one is not there, and from a row on whose decoding takes more than `max_bytes`.
   explicit ParquetReader(const std::string& path, std::vector<std::string> columns = {},
-                         ParquetLists lists = ParquetLists::text, std::int64_t max_bytes = max_parquet_bytes);
+                         ParquetLists lists = ParquetLists::json, std::int64_t max_bytes = max_parquet_bytes);
   ~ParquetReader();
   ParquetReader(ParquetReader&&) noexcept;
   ParquetReader& operator=(ParquetReader&&) noexcept;

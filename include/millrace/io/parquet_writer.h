@@ -21,8 +21,8 @@ class ParquetWriter {
   ParquetWriter(const fs::path& path, std::vector<ParquetField> fields, std::size_t group_rows = 10'000);
   ~ParquetWriter();
 
-  // One cell per field: null, or a value of the field's type (whole numbers also fill float64; those of uint64 beyond
-  // 63 bits are their digits). Text that is no UTF-8 must not get here.
+  // One cell per field: null, or a value of the field's type (whole numbers also fill float64, JsonText fills text).
+  // Text that is no UTF-8 must not get here.
   void write(const std::vector<Cell>& row);
   AtomicFile::Written commit();
 

@@ -35,8 +35,7 @@ CaptionList read_captions(const std::filesystem::path& file) {
   while (const auto row = reader.next()) {
     if (!reader.damage().empty()) fail(Exit::io, "evaluate.prompts: {}", reader.damage());
     const auto* text = std::get_if<std::string>(&row->front());
-    if (!text || reader.is_nested(column))
-      fail(Exit::io, "evaluate.prompts: {}: row {} has no caption", file.string(), list.captions.size() + 1);
+    if (!text) fail(Exit::io, "evaluate.prompts: {}: row {} has no caption", file.string(), list.captions.size() + 1);
     list.captions.push_back(valid_utf8(*text));
     if (row->size() < 2) continue;
     const auto* name = std::get_if<std::string>(&row->back());
