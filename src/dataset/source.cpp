@@ -1,5 +1,7 @@
 #include "millrace/dataset/source.h"
 
+#include <utility>
+
 #include "millrace/core/error.h"
 #include "synthetic_source.h"
 #include "table_source.h"
@@ -8,6 +10,20 @@
 namespace millrace {
 
 namespace {
+
+class OneRowReader final : public SplitReader {
+ public:
+  explicit OneRowReader(std::optional<Rejected> row) : row_(std::move(row)) {}
+  std::optional<RawRow> next() override {
+    std::optional<RawRow> row;
+    if (row_) row = std::move(*row_);
+    row_.reset();
+    return row;
+  }
+
+ private:
+  std::optional<Rejected> row_;
+};
 
 std::optional<ClassPrompts> load_prompts(const SourceConfig& config) {
   if (config.type != SourceConfig::Type::class_labels || !config.needs_captions) return std::nullopt;
@@ -19,6 +35,10 @@ std::optional<ClassPrompts> load_prompts(const SourceConfig& config) {
 }
 
 }  // namespace
+
+std::unique_ptr<SplitReader> make_one_row_reader(std::optional<Rejected> row) {
+  return std::make_unique<OneRowReader>(std::move(row));
+}
 
 std::unique_ptr<SampleSource> make_image_source(const SourceConfig& config, const Manifest& manifest, int resolution,
                                                 const std::string& index) {

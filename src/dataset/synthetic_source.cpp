@@ -52,23 +52,23 @@ class SyntheticReader final : public SplitReader {
  public:
   SyntheticReader(const Archive& archive, const Split& split, std::uint64_t first_row,
                   const std::vector<std::string>& jpegs)
-      : archive_(archive), stride_(split.count), index_(split.index + first_row * split.count), jpegs_(jpegs) {}
+      : archive_(archive), split_(split), next_(first_row), jpegs_(jpegs) {}
 
   std::optional<RawRow> next() override {
-    if (index_ >= *archive_.limit) return std::nullopt;
+    const std::uint64_t row = split_.row(next_++);
+    if (row >= *archive_.limit) return std::nullopt;
     RawSample sample;
-    sample.ref.id = fmt::format("{}/{:09}", archive_.name, index_);
+    sample.ref.id = fmt::format("{}/{:09}", archive_.name, row);
     sample.ref.hash = hash64(sample.ref.id);
     sample.image = jpegs_[sample.ref.hash % jpegs_.size()];
     sample.caption = caption(sample.ref.hash);
-    index_ += stride_;
     return sample;
   }
 
  private:
   const Archive& archive_;
-  const std::uint64_t stride_;
-  std::uint64_t index_;
+  const Split split_;
+  std::uint64_t next_;  // row of the split
   const std::vector<std::string>& jpegs_;
 };
 

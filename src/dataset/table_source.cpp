@@ -178,24 +178,21 @@ class TableReader final : public SplitReader {
 // Stands for a table that lacks a column: each of its rows lacks it.
 class UnfitReader final : public SplitReader {
  public:
-  UnfitReader(const Archive& archive, const Split& split, std::uint64_t first_row, RejectReason reason, std::string why)
-      : archive_(archive),
-        rows_(count_table_rows(archive.path, archive.limit.value_or(std::numeric_limits<std::uint64_t>::max()))),
-        next_(split.index + first_row * split.count),
-        stride_(split.count),
-        reason_(reason),
-        why_(std::move(why)) {}
+  UnfitReader(const Archive& archive, const Split& split, std::uint64_t first_row, std::uint64_t rows,
+              RejectReason reason, std::string why)
+      : archive_(archive), split_(split), rows_(rows), next_(first_row), reason_(reason), why_(std::move(why)) {}
 
   std::optional<RawRow> next() override {
-    if (next_ >= rows_) return std::nullopt;
-    return Rejected{name_row(archive_, fmt::to_string(std::exchange(next_, next_ + stride_))), reason_, why_};
+    const std::uint64_t row = split_.row(next_++);
+    if (row < rows_) return Rejected{name_row(archive_, fmt::to_string(row)), reason_, why_};
+    return std::nullopt;
   }
 
  private:
   const Archive& archive_;
+  const Split split_;
   const std::uint64_t rows_;
-  std::uint64_t next_;
-  const std::uint64_t stride_;
+  std::uint64_t next_;  // row of the split
   const RejectReason reason_;
   const std::string why_;
 };
@@ -230,10 +227,9 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
   const Archive& archive = manifest_.archives.at(split.archive);
   const std::vector<TableColumn> table = table_columns(archive.path);
   if (table.empty()) {
-    const bool is_empty = count_table_rows(archive.path, 1) == 0;
-    if (is_empty && first_row == 0) return make_empty_reader();
-    if (is_empty) fail(Exit::io, "{}: no row is there any more", archive.path);
-    fail(Exit::io, "{}: none of its first rows can be read", archive.path);
+    if (count_table_rows(archive.path, 1) > 0) fail(Exit::io, "{}: none of its first rows can be read", archive.path);
+    const bool lacks_row = lacks_row_before(split, first_row, 0);
+    return make_one_row_reader(lacks_row ? std::optional(lost_rows(archive, 0)) : std::nullopt);
   }
   try {
     const SampleColumns columns = choose_columns(table, config_, archive.path);
@@ -244,7 +240,9 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
     const auto why = fmt::format("{}; {}", error.what(), error.hint());
     const auto reason = error.key == "image" ? RejectReason::missing_image : RejectReason::missing_caption;
     warn_of_unfit(split.archive, why);
-    return std::make_unique<UnfitReader>(archive, split, first_row, reason, why);
+    const auto rows = count_table_rows(archive.path, archive.limit.value_or(std::numeric_limits<std::uint64_t>::max()));
+    if (lacks_row_before(split, first_row, rows)) return make_one_row_reader(lost_rows(archive, rows, why));
+    return std::make_unique<UnfitReader>(archive, split, first_row, rows, reason, why);
   }
 }
 

@@ -139,24 +139,23 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   return raw;
 }
 
-// A whole archive from front to back, as streams must be read, or every `stride`-th row of it.
+// A split of an archive that is read from front to back, as streams must be.
 class FrontToBackReader final : public SplitReader {
  public:
-  FrontToBackReader(const Archive& archive, const TarRules& rules, std::uint64_t stride)
-      : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)), stride_(stride) {}
+  FrontToBackReader(const Archive& archive, const TarRules& rules, const Split& split, std::uint64_t first_row)
+      : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)), split_(split), next_(first_row) {
+    pass_over_to(split_.row(next_));
+  }
 
-  // NOTE [Rows that were there]: who begins behind `first_row` rows of a split has had the last of them. Where an
-  // archive has no such row any more, it was changed or breaks earlier now, which counts as a row: without it what lies
-  // behind would be gone in silence.
-  void begin(const Split& split, std::uint64_t first_row) {
-    pass_over(split.index + first_row * split.count);
-    if (first_row > 0 && ended_ && split.index + (first_row - 1) * split.count >= rows_ + (tar_.error() ? 1 : 0))
-      lost_ = lost_rows(archive_, rows_, tar_.error() ? tar_.error()->message : "");
+  // Before the first next(): NOTE [Rows that were there].
+  std::optional<Rejected> lost_row() const {
+    const auto& error = tar_.error();
+    if (!ended_ || !lacks_row_before(split_, next_, rows_ + (error ? 1 : 0))) return std::nullopt;
+    return lost_rows(archive_, rows_, error ? error->message : "");
   }
 
   std::optional<RawRow> next() override {
-    if (lost_) return *std::exchange(lost_, std::nullopt);
-    pass_over(std::exchange(to_pass_, stride_ - 1));
+    pass_over_to(split_.row(next_++));
     if (is_over()) return std::nullopt;
     std::optional<TarSample> sample = tar_.next();
     if (!sample) return row_behind_samples();
@@ -168,8 +167,8 @@ class FrontToBackReader final : public SplitReader {
 
  private:
   // Of rows that nobody wants only the keys are looked at, for the ids of those behind them.
-  void pass_over(std::uint64_t rows) {
-    for (; rows > 0 && !is_over(); --rows) {
+  void pass_over_to(std::uint64_t row) {
+    while (rows_ < row && !is_over()) {
       if (const auto sample = tar_.skip_one()) {
         ++rows_;
         keys_.add(sample->key);
@@ -194,10 +193,9 @@ class FrontToBackReader final : public SplitReader {
   const TarRules rules_;
   TarReader tar_;
   KeyCounter keys_;
-  const std::uint64_t stride_;
-  std::uint64_t to_pass_ = 0;  // rows before the next one that is wanted
-  std::uint64_t rows_ = 0;
-  std::optional<Rejected> lost_;
+  const Split split_;
+  std::uint64_t next_;      // row of the split
+  std::uint64_t rows_ = 0;  // of the archive, so far
   bool ended_ = false;
   bool told_ = false;  // that the command failed
 };
@@ -211,16 +209,11 @@ class IndexedReader final : public SplitReader {
         index_(std::move(index)),
         rules_(rules),
         file_(local_path(archive.path)),
-        next_(split.index + first_row * split.count),
-        stride_(split.count) {
-    const std::uint64_t rows = index_->samples.size() + (index_->broken ? 1 : 0);
-    if (first_row > 0 && next_ - stride_ >= rows)  // NOTE [Rows that were there]
-      lost_ = lost_rows(archive_, index_->samples.size(), index_->broken.value_or(""));
-  }
+        split_(split),
+        next_(first_row) {}
 
   std::optional<RawRow> next() override {
-    if (lost_) return *std::exchange(lost_, std::nullopt);
-    const std::uint64_t position = std::exchange(next_, next_ + stride_);
+    const std::uint64_t position = split_.row(next_++);
     if (archive_.limit && position >= *archive_.limit) return std::nullopt;
     if (position < index_->samples.size()) return sample_at(position);
     // A broken archive is one row behind its readable samples, in the split whose turn it is.
@@ -250,9 +243,8 @@ class IndexedReader final : public SplitReader {
   const std::shared_ptr<const TarIndex> index_;
   const TarRules rules_;
   const InputFile file_;
-  std::optional<Rejected> lost_;
-  std::uint64_t next_;  // position in the archive of the split's next sample
-  const std::uint64_t stride_;
+  const Split split_;
+  std::uint64_t next_;  // row of the split
 };
 
 }  // namespace
@@ -268,10 +260,15 @@ std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uin
   const Archive& archive = manifest_.archives.at(split.archive);
   if (archive.seekable) {
     const auto index = split.count > 1 ? index_of(split.archive) : index_of_whole(split.archive, first_row);
-    if (index && index->plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
+    if (index && index->plain) {
+      const std::uint64_t samples = index->samples.size();
+      if (lacks_row_before(split, first_row, samples + (index->broken ? 1 : 0)))
+        return make_one_row_reader(lost_rows(archive, samples, index->broken.value_or("")));
+      return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
+    }
   }
-  auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split.count);
-  reader->begin(split, first_row);
+  auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split, first_row);
+  if (auto lost = reader->lost_row()) return make_one_row_reader(std::move(lost));
   return reader;
 }
 

@@ -31,7 +31,7 @@ class CachedReader final : public SplitReader {
         values_(values) {}
 
   std::optional<RawRow> next() override {
-    const std::uint64_t number = next_++, row = split_.index + number * split_.count;
+    const std::uint64_t number = next_++, row = split_.row(number);
     if (archive_.limit && row >= *archive_.limit) return std::nullopt;
     const auto places = cached_->find(row);
     // A damaged copy may have sound ones beside it. What counts less is no copy: an older answer about the same row.
@@ -87,7 +87,7 @@ class CachedReader final : public SplitReader {
     while (at_ < number) {
       auto before = take_original();
       // It breaks ahead of a row that the cache has: told in place of its end, which it would seem to be.
-      if (before && !was_sound_ && is_in_cache(row - split_.count)) return before;
+      if (before && !was_sound_ && is_in_cache(split_.row(number - 1))) return before;
     }
     const bool follows_sound_row = was_sound_;
     auto next = take_original();

@@ -133,7 +133,7 @@ std::vector<RejectedRow> fresh_rejections(const LedgerDelta& delta, const Stripe
     if (!run.reason || run.cached) continue;
     const Split& split = plan.splits.at(run.split);
     for (std::uint64_t row = run.first; row < run.first + run.rows; ++row)
-      rejections.push_back({split.archive, split.index + row * split.count, *run.reason});
+      rejections.push_back({split.archive, split.row(row), *run.reason});
   }
   return rejections;
 }

@@ -63,7 +63,7 @@ StripeRow StripeReader::next() {
       ref.epoch = at_.epoch;
       ref.stripe = stripe_;
       ref.archive = part.archive;
-      ref.row = part.index + at_.row * part.count;
+      ref.row = part.row(at_.row);
       if (ref.id.size() > max_id_bytes) row = oversized(std::move(ref));
       StripeRow result{at_, split, std::move(row)};
       ++at_.row;

@@ -502,6 +502,24 @@ TEST(ListSource, AListWithoutRowsHasNoneAndNoColumns) {
   EXPECT_THAT(rows_of(*source, {2, 0, 1}), ElementsAre("c/0.jpg=zero"));
 }
 
+TEST(ListSource, AListThatLacksRowsThatWereReadIsABadRow) {
+  TempFolder folder;
+  for (const char* name : {"a.csv", "b.jsonl", "c.csv"}) folder.write(name, "");
+  folder.write("a.csv", "path,caption\n0.jpg,zero\n1.jpg,one\n");
+  folder.write("c.csv", "place,caption\n0.jpg,zero\n");
+  const SourceConfig config = config_of(Type::csv, folder.path(""));
+  const Manifest manifest = manifest_of(config);
+  const auto source = make_source(config, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 2), ElementsAre());
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 3), ElementsAre("a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {1, 0, 1}), ElementsAre());
+  EXPECT_THAT(rows_of(*source, {1, 0, 1}, 1), ElementsAre("b:archive_error")) << "of which nothing is left";
+  EXPECT_THAT(rows_of(*source, {1, 1, 2}, 1), ElementsAre("b:archive_error"));
+  EXPECT_THAT(rows_of(*source, {2, 0, 1}), ElementsAre("c/0:missing_image"));
+  EXPECT_THAT(rows_of(*source, {2, 0, 1}, 1), ElementsAre());
+  EXPECT_THAT(rows_of(*source, {2, 0, 1}, 2), ElementsAre("c:archive_error")) << "which lacks a column";
+}
+
 TEST(ListSource, LanesResumeAndLimit) {
   TempFolder folder;
   std::string text = "url\tcaption\n";

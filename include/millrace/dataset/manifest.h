@@ -50,6 +50,8 @@ void count_rows(Manifest& manifest, std::uint64_t most);
 struct Split {
   std::uint32_t archive = 0;  // index into Manifest::archives
   std::uint32_t index = 0, count = 1;
+  // The archive's row that is the split's `number`-th.
+  std::uint64_t row(std::uint64_t number) const { return index + number * count; }
   bool operator==(const Split&) const = default;
 };
 

@@ -23,7 +23,13 @@ SampleRef name_row(const Archive& archive, std::string_view key, int occurrence 
 SampleRef name_archive(const Archive& archive);
 // The one row that stands for what cannot be read of an archive.
 Rejected broken_archive(const Archive& archive, std::string why);
-// The one for an archive that has only `rows` of those that were read of it before; `why`: what it breaks with, if so.
+// NOTE [Rows that were there]: who begins behind `first_row` rows of a split has had the last of them. Where an archive
+// has no such row any more, it was changed or breaks earlier now, which counts as a row: without it what lies behind
+// would be gone in silence. Whether that is so of one with `rows` rows, the one of its break included.
+inline bool lacks_row_before(const Split& split, std::uint64_t first_row, std::uint64_t rows) {
+  return first_row > 0 && split.row(first_row - 1) >= rows;
+}
+// That row, of an archive that has only `rows`; `why`: what it breaks with, if so.
 Rejected lost_rows(const Archive& archive, std::uint64_t rows, const std::string& why = {});
 
 // Of a tar all members of a sample, of a table its image.

@@ -35,6 +35,9 @@ class SplitReader {
   virtual std::optional<RawRow> next() = 0;
 };
 
+// A split that holds this row alone, or none.
+std::unique_ptr<SplitReader> make_one_row_reader(std::optional<Rejected> row);
+
 // Where samples come from. Safe to use from several threads; each SplitReader belongs to one.
 class SampleSource {
  public:

@@ -30,14 +30,12 @@ class TableSplitReader {
  private:
   const Archive& archive_;
   const std::unique_ptr<Table> table_;
-  std::uint64_t next_;
-  const std::uint64_t stride_;
-  bool had_row_;  // before this reader began
+  const Split split_;
+  const std::uint64_t first_row_;
+  std::uint64_t next_;  // row of the split
   bool ended_ = false;
 };
 
-// Stands for a table without rows.
-std::unique_ptr<SplitReader> make_empty_reader();
 // Stands for a table of which nothing can be read: its first row is Rejected.
 std::unique_ptr<SplitReader> make_broken_reader(const Archive& archive, const Split& split, std::uint64_t first_row,
                                                 const std::string& why);
