@@ -9,23 +9,17 @@
 #include "millrace/core/files.h"
 #include "millrace/core/text.h"
 #include "millrace/core/visible.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/net/urls.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr std::string_view suffixes[] = {".tar", ".tar.gz",  ".tgz",      ".tar.bz2",  ".tbz2",   ".tar.xz",
-                                         ".txz", ".tar.zst", ".tar.zstd", ".parquet",  ".csv",    ".csv.gz",
-                                         ".tsv", ".tsv.gz",  ".jsonl",    ".jsonl.gz", ".ndjson", ".ndjson.gz"};
-
-// The path without the archive suffix, in any case of letters; nothing when it has none.
+// Nothing when it is no archive's.
 std::optional<std::string> without_suffix(std::string_view path) {
-  for (std::string_view suffix : suffixes) {
-    if (path.size() > suffix.size() && lower(path.substr(path.size() - suffix.size())) == suffix)
-      return std::string(path.substr(0, path.size() - suffix.size()));
-  }
-  return std::nullopt;
+  const auto name = try_archive_name(path);
+  return name ? std::optional(std::string(name->stem)) : std::nullopt;
 }
 
 std::string_view without_query(std::string_view url) {

@@ -15,6 +15,7 @@
 #include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
 #include "millrace/dataset/table.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/io/tar.h"
@@ -29,7 +30,7 @@ namespace {
 // get anywhere in it. Its name tells, as a rule; of others their first header.
 bool is_plain_tar(const std::string& file) {
   if (lower(file).ends_with(".tar")) return true;
-  if (is_archive_name(file)) return false;
+  if (try_archive_name(file)) return false;
   constexpr std::string_view magic = "ustar";
   constexpr std::uint64_t place = 257;
   std::string bytes(magic.size(), '\0');
@@ -131,7 +132,7 @@ void check_kind(const std::vector<std::string>& paths, const SourceConfig& sourc
   using Type = SourceConfig::Type;
   const bool class_tables = source.type == Type::class_labels && is_table(paths.front());
   for (const std::string& path : paths) {
-    const bool table = is_table(path), parquet = path.ends_with(".parquet");
+    const bool table = is_table(path), parquet = is_kind(path, ArchiveKind::parquet);
     if (!table && path != "-" && !is_pipe(path) && !is_http(path) && !is_s3(path) && local_path(path).empty())
       throw Error(Exit::usage, fmt::format("{}.path: {}: no such scheme", source.section, path),
                   "use a path, http(s)://, s3://, or a command as pipe:..., for example 'pipe:gsutil cat gs://...'");

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "millrace/core/error.h"
+#include "millrace/io/archive_name.h"
 
 namespace millrace {
 
@@ -82,7 +83,7 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   if (image.holds != TableColumn::Holds::bytes && image.holds != TableColumn::Holds::text)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.
-  if (path.ends_with(".parquet") && !wanted.image && image.holds != TableColumn::Holds::bytes)
+  if (is_kind(path, ArchiveKind::parquet) && !wanted.image && image.holds != TableColumn::Holds::bytes)
     chooser.fail(fmt::format("{}: no column with the bytes of images, and {} holds text", path, image.name), "image");
   SampleColumns columns;
   columns.image_is_place = image.holds == TableColumn::Holds::text;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "millrace/io/archive_name.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
 
@@ -38,7 +39,7 @@ class ListTable final : public Table {
 };
 
 bool is_parquet(std::string_view path) {
-  return path.ends_with(".parquet");
+  return is_kind(path, ArchiveKind::parquet);
 }
 
 TableColumn to_table_column(const ParquetColumn& column) {
@@ -52,8 +53,8 @@ TableColumn to_table_column(const ParquetColumn& column) {
 }  // namespace
 
 bool is_table(std::string_view path) {
-  const auto list = list_format(path);
-  return is_parquet(path) || (list && *list != ListFormat::txt);
+  const auto name = try_archive_name(path);
+  return name && name->kind != ArchiveKind::tar;
 }
 
 std::vector<TableColumn> table_columns(const std::string& path) {

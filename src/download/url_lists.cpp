@@ -17,6 +17,7 @@
 #include "millrace/core/text.h"
 #include "millrace/core/units.h"
 #include "millrace/core/visible.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/net/urls.h"
 
 namespace millrace {
@@ -24,7 +25,7 @@ namespace millrace {
 namespace {
 
 bool is_table(const std::string& name) {
-  return name.ends_with(".parquet");
+  return is_kind(name, ArchiveKind::parquet);
 }
 
 std::vector<fs::path> lists_in(const fs::path& directory) {

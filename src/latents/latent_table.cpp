@@ -9,6 +9,7 @@
 #include "millrace/core/storage_error.h"
 #include "millrace/dataset/row.h"
 #include "millrace/dataset/table_split_reader.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/half.h"
 #include "millrace/io/net/urls.h"
 
@@ -182,12 +183,13 @@ void check_first_row(const SourceConfig& source, const std::string& path, const 
 
 bool is_latent_parquet(const SourceConfig& source) {
   const std::string& path = source.path.front();
-  if (path.ends_with(".parquet") || (is_s3(path) && path.ends_with('/'))) return true;
+  if (is_kind(path, ArchiveKind::parquet) || (is_s3(path) && path.ends_with('/'))) return true;
   if (is_latent_cache(path)) return false;
   std::error_code error;
   const auto entries = list_folder(path, error);
   check_storage(error, path);
-  return std::ranges::any_of(entries, [](const auto& entry) { return entry.path().extension() == ".parquet"; });
+  return std::ranges::any_of(entries,
+                             [](const auto& entry) { return is_kind(entry.path().string(), ArchiveKind::parquet); });
 }
 
 void check_latent_tables(const SourceConfig& source, const Manifest& manifest, const LatentTableOptions& options) {

@@ -9,6 +9,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/text.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
@@ -38,9 +39,13 @@ struct InspectConfig {
   }
 };
 
+bool is_archive(const std::string& name) {
+  return is_kind(name, ArchiveKind::tar) || is_kind(name, ArchiveKind::parquet);
+}
+
 bool holds_archives(const stdfs::path& path) {
   for (const auto& entry : stdfs::directory_iterator(path))
-    if (is_archive_name(entry.path().filename().string())) return true;
+    if (is_archive(entry.path().filename().string())) return true;
   return false;
 }
 
@@ -83,16 +88,15 @@ json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
 
 bool is_of_unknown_kind(const stdfs::path& path) {
   const auto name = path.filename().string();
-  return stdfs::is_regular_file(path) && !is_archive_name(name) && !name.ends_with(".safetensors") &&
-         !list_format(name);
+  return stdfs::is_regular_file(path) && !is_archive(name) && !name.ends_with(".safetensors") && !list_format(name);
 }
 
 json inspect(const stdfs::path& path, const InspectOptions& options) {
   if (!stdfs::exists(path)) fail(Exit::io, "{}: no such file or folder", path.string());
   if (stdfs::is_directory(path)) return inspect_folder(path, options);
   const auto name = path.filename().string();
-  if (name.ends_with(".parquet")) return inspect_parquet(path, options);
-  if (is_archive_name(name)) return inspect_archive(path, options);
+  if (is_kind(name, ArchiveKind::parquet)) return inspect_parquet(path, options);
+  if (is_kind(name, ArchiveKind::tar)) return inspect_archive(path, options);
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
   if (name.ends_with(".safetensors")) return inspect_safetensors(path);
   if (list_format(name)) return inspect_list(path);

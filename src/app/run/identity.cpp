@@ -14,6 +14,7 @@
 #include "millrace/dataset/filter.h"
 #include "millrace/dataset/table.h"
 #include "millrace/encode/fingerprint.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/models/initialize.h"
 #include "run/trained_run.h"
 
@@ -46,7 +47,8 @@ bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
   const auto source = readable_config(identity).data.train;
   if (source.type == SourceConfig::Type::latents) return false;
   return std::ranges::all_of(archives.archives, [&](const Archive& archive) {
-    const bool holds_images = !is_table(archive.path) || (archive.path.ends_with(".parquet") && !source.columns.image);
+    const bool holds_images =
+        !is_table(archive.path) || (is_kind(archive.path, ArchiveKind::parquet) && !source.columns.image);
     return archive.bytes > 0 && holds_images;
   });
 }

@@ -13,6 +13,7 @@
 #include "millrace/core/units.h"
 #include "millrace/dataset/filter.h"
 #include "millrace/dataset/table.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/loader/data_plan.h"
@@ -83,7 +84,7 @@ std::optional<FirstRows> look_at_first_rows(const ProducerConfig& config, const 
     const auto source = make_source(data, manifest, config.transform.resolution, /*index=*/"never");
     FirstRows first = read_first_rows(*source->open({0, 0, 1}, 0), Filter(data.filters, data.section));
     if (!is_table(archive.path)) return first;
-    const bool is_parquet = archive.path.ends_with(".parquet");
+    const bool is_parquet = is_kind(archive.path, ArchiveKind::parquet);
     const auto rows = is_parquet ? count_table_rows(file, std::numeric_limits<std::uint64_t>::max()) : 0;
     if (rows > 0) first.bytes_in_archive = static_cast<double>(archive.bytes) / static_cast<double>(rows);
     if (!is_parquet) first.bytes_in_archive = line_bytes(file);

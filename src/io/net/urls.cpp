@@ -13,15 +13,13 @@
 #include "millrace/core/parallel_for.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
-#include "millrace/io/lists.h"
+#include "millrace/io/archive_name.h"
 #include "net/s3.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> tar_suffixes = {".tar",    ".tar.gz", ".tgz",     ".tar.bz2", ".tbz2",
-                                                          ".tar.xz", ".txz",    ".tar.zst", ".tar.zstd"};
 constexpr std::array<std::string_view, 4> image_suffixes = {".jpg", ".jpeg", ".png", ".webp"};
 
 bool ends_with_any(const std::string& name, std::span<const std::string_view> suffixes) {
@@ -30,11 +28,6 @@ bool ends_with_any(const std::string& name, std::span<const std::string_view> su
 
 std::string stem_of(const std::string& name) {
   return name.substr(0, name.find('.'));
-}
-
-bool is_list(const std::string& name) {
-  const auto format = list_format(name);
-  return format && *format != ListFormat::txt;
 }
 
 fs::file_status status_of(const fs::path& path) {
@@ -116,13 +109,9 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
   std::set<std::string> tars, tables, lists;
   for (const std::string& name : names) {
     if (name.starts_with('.')) continue;
-    if (ends_with_any(name, tar_suffixes)) {
-      tars.insert(name);
-    } else if (name.ends_with(".parquet")) {
-      tables.insert(name);
-    } else if (is_list(name)) {
-      lists.insert(name);
-    }
+    if (is_kind(name, ArchiveKind::tar)) tars.insert(name);
+    if (is_kind(name, ArchiveKind::parquet)) tables.insert(name);
+    if (is_kind(name, ArchiveKind::list)) lists.insert(name);
   }
   std::set<std::string> chosen;
   if (archives == Archives::list) chosen = lists;
@@ -252,10 +241,6 @@ bool is_http(std::string_view url) {
 
 bool is_s3(std::string_view url) {
   return url.starts_with("s3://");
-}
-
-bool is_archive_name(const std::string& name) {
-  return ends_with_any(name, tar_suffixes) || name.ends_with(".parquet");
 }
 
 std::string how_to_pack_images(const std::filesystem::path& directory) {

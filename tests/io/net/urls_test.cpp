@@ -91,8 +91,9 @@ TEST(Urls, NamesEveryMissingFile) {
 
 TEST(Urls, ADirectoryStandsForItsArchives) {
   const ScratchDirectory scratch;
-  for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "00000.parquet", "00000_stats.json",
-                           "rows.parquet", "x.txt", "l.csv", "m.jsonl.gz", "._a.tar.gz", ".l.csv", "._rows.parquet"}) {
+  for (const char* name :
+       {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "00000.parquet", "00000_stats.json", "rows.parquet", "D.TAR",
+        "E.Parquet", "x.txt", "l.csv", "m.jsonl.gz", "._a.tar.gz", ".l.csv", "._rows.parquet"}) {
     scratch.write(name, "x");
   }
   scratch.write("below/d.tar", "x");
@@ -102,12 +103,12 @@ TEST(Urls, ADirectoryStandsForItsArchives) {
       names.push_back(fs::path(url).filename());
     return names;
   };
-  EXPECT_EQ(in(Archives::tar), (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst"}));
-  EXPECT_EQ(in(Archives::parquet), (std::vector<std::string>{"00000.parquet", "rows.parquet"}));
+  EXPECT_EQ(in(Archives::tar), (std::vector<std::string>{"00000.tar", "D.TAR", "a.tar.gz", "b.tar", "c.tar.zst"}));
+  EXPECT_EQ(in(Archives::parquet), (std::vector<std::string>{"00000.parquet", "E.Parquet", "rows.parquet"}));
   EXPECT_EQ(in(Archives::list), (std::vector<std::string>{"l.csv", "m.jsonl.gz"}));
   EXPECT_EQ(expand_urls({(scratch / "{below,x.txt}").string()}, Archives::tar).size(), 2u);
   EXPECT_EQ(in(Archives::one_kind), in(Archives::tar));
-  for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar"}) fs::remove(scratch / name);
+  for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "D.TAR"}) fs::remove(scratch / name);
   EXPECT_EQ(in(Archives::one_kind), in(Archives::list));
   for (const char* name : {"l.csv", "m.jsonl.gz"}) fs::remove(scratch / name);
   EXPECT_EQ(in(Archives::one_kind), in(Archives::parquet));

@@ -10,9 +10,6 @@ namespace millrace {
 // Parquet files, which img2dataset writes beside tars, too, with the metadata of each.
 enum class Archives { tar, parquet, list, one_kind };
 
-// Whether a file of this name is a tar, compressed or not, or a Parquet file.
-bool is_archive_name(const std::string& name);
-
 // How the images that lie in a directory, or in folders of it, become an archive; empty where there are none.
 std::string how_to_pack_images(const std::filesystem::path& directory);
 
