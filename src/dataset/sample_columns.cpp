@@ -65,7 +65,7 @@ class Chooser {
 // The name of a column of texts, or of lists of texts.
 std::string choose_caption(const Chooser& chooser, const std::optional<std::string>& wanted, const std::string& path) {
   const TableColumn& column = chooser.choose("caption", wanted, {"caption", "TEXT", "text", "txt"});
-  if (column.holds == TableColumn::Holds::nested)
+  if (column.holds == ColumnHolds::nested)
     chooser.fail(fmt::format("{}: column {} holds several values a row that are no texts", path, column.name),
                  "caption");
   return column.name;
@@ -80,20 +80,20 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   const TableColumn& image =
       chooser.choose("image", wanted.image,
                      {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL", "file_name"});
-  if (image.holds != TableColumn::Holds::bytes && image.holds != TableColumn::Holds::text)
+  if (image.holds != ColumnHolds::bytes && image.holds != ColumnHolds::text)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.
-  if (is_kind(path, ArchiveKind::parquet) && !wanted.image && image.holds != TableColumn::Holds::bytes)
+  if (is_kind(path, ArchiveKind::parquet) && !wanted.image && image.holds != ColumnHolds::bytes)
     chooser.fail(fmt::format("{}: no column with the bytes of images, and {} holds text", path, image.name), "image");
   SampleColumns columns;
-  columns.image_is_place = image.holds == TableColumn::Holds::text;
+  columns.image_is_place = image.holds == ColumnHolds::text;
   columns.image_is_struct = image.is_struct;
   columns.names = {image.name};
   if (!config.needs_captions) {
     // images are all that is used
   } else if (config.type == SourceConfig::Type::class_labels) {
     const TableColumn& cls = chooser.choose("cls", wanted.cls, {"cls", "label"});
-    if (cls.holds == TableColumn::Holds::nested || cls.holds == TableColumn::Holds::texts)
+    if (cls.holds == ColumnHolds::nested || cls.holds == ColumnHolds::texts)
       chooser.fail(fmt::format("{}: column {} holds several values a row, and a sample has one class", path, cls.name),
                    "cls");
     columns.names.push_back(cls.name);

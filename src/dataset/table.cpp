@@ -42,14 +42,6 @@ bool is_parquet(std::string_view path) {
   return is_kind(path, ArchiveKind::parquet);
 }
 
-TableColumn to_table_column(const ParquetColumn& column) {
-  using Holds = TableColumn::Holds;
-  if (column.is_text) return {column.name, Holds::text};
-  if (column.is_text_list) return {column.name, Holds::texts};
-  const Holds holds = column.holds_bytes ? Holds::bytes : column.is_nested ? Holds::nested : Holds::other;
-  return {column.name, holds, column.is_struct};
-}
-
 }  // namespace
 
 bool is_table(std::string_view path) {
@@ -60,10 +52,11 @@ bool is_table(std::string_view path) {
 std::vector<TableColumn> table_columns(const std::string& path) {
   std::vector<TableColumn> columns;
   if (is_parquet(path)) {
-    for (const ParquetColumn& column : parquet_schema(path)) columns.push_back(to_table_column(column));
+    for (const ParquetColumn& column : parquet_schema(path))
+      columns.push_back({column.name, column.holds, column.is_struct});
   } else {
     const ListReader list(local_path(path));
-    for (const std::string& name : list.schema()) columns.push_back({name, TableColumn::Holds::text});
+    for (const std::string& name : list.schema()) columns.push_back({name, ColumnHolds::text});
   }
   return columns;
 }

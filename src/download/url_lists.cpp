@@ -108,8 +108,8 @@ Schema schema_of(const fs::path& path) {
   Schema schema;
   for (const ParquetColumn& column : parquet_schema(path)) {
     schema.names.push_back(column.name);
-    if (column.holds_bytes && !column.is_text) schema.binary.push_back(column.name);
-    if (column.is_nested && !column.is_text_list) schema.no_captions.push_back(column.name);
+    if (column.holds == ColumnHolds::bytes) schema.binary.push_back(column.name);
+    if (column.holds == ColumnHolds::nested) schema.no_captions.push_back(column.name);
     schema.types.emplace(column.name, column.cell_type);
   }
   return schema;

@@ -186,6 +186,13 @@ bool is_text_list(const arrow::DataType& column) {
   return is_list && is_text(*static_cast<const arrow::BaseListType&>(type).value_type());
 }
 
+ColumnHolds what_holds(const arrow::DataType& column) {
+  if (is_text(column)) return ColumnHolds::text;
+  if (is_bytes(column) || is_struct_with_bytes(column)) return ColumnHolds::bytes;
+  if (is_text_list(column)) return ColumnHolds::texts;
+  return arrow::is_nested(value_type(column).id()) ? ColumnHolds::nested : ColumnHolds::other;
+}
+
 // What cell_at makes of the values.
 ParquetType cell_type(const arrow::DataType& column) {
   const arrow::Type::type id = value_type(column).id();
@@ -403,10 +410,8 @@ class ParquetReader::Impl {
       check(reader_->GetSchema(&schema), path_);
       for (const auto& field : schema->fields()) {
         const arrow::DataType& type = *field->type();
-        const bool is_struct = is_struct_with_bytes(type), holds_bytes = is_bytes(type) || is_struct;
-        const bool is_nested = arrow::is_nested(value_type(type).id()) && !holds_bytes;
-        schema_.push_back({field->name(), type.ToString(), holds_bytes, is_nested, is_text_list(type), is_text(type),
-                           is_struct, cell_type(type)});
+        schema_.push_back(
+            {field->name(), type.ToString(), what_holds(type), is_struct_with_bytes(type), cell_type(type)});
       }
       choose(columns);
     });

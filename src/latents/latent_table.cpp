@@ -41,7 +41,8 @@ LatentColumn choose_column(const std::string& key, const std::optional<std::stri
   const auto candidates = wanted ? std::vector{*wanted} : usual;
   for (const std::string& candidate : candidates) {
     const auto found = std::ranges::find(schema, candidate, &ParquetColumn::name);
-    if (found != schema.end()) return {found->name, found->holds_bytes};
+    if (found == schema.end()) continue;
+    return {found->name, found->holds == ColumnHolds::bytes || found->holds == ColumnHolds::text};
   }
   std::vector<std::string> names;
   for (const ParquetColumn& column : schema) names.push_back(column.name);

@@ -60,7 +60,7 @@ TEST(Parquet, OtherTypesComeAsTextAndSeveralValuesAsJson) {
 TEST(Parquet, SeveralValuesInACellAreTheJsonOfTheReference) {
   const auto expected = golden_json("nested.json");
   ParquetReader reader(golden("parquet/nested.parquet"));
-  for (const ParquetColumn& column : reader.schema()) EXPECT_TRUE(column.is_nested) << column.name;
+  for (const ParquetColumn& column : reader.schema()) EXPECT_EQ(column.holds, ColumnHolds::nested) << column.name;
   for (const auto& row : expected["rows"]) {
     const auto cells = reader.next();
     ASSERT_TRUE(cells);
@@ -110,8 +110,7 @@ TEST(Parquet, TheSchemaTellsWhatCellsAre) {
 TEST(Parquet, ListsOfTextsAreJson) {
   ParquetReader reader(golden("parquet/captions.parquet"), {"texts", "large", "pair"});
   for (std::size_t i = 1; i < 4; ++i) {
-    EXPECT_TRUE(reader.schema()[i].is_text_list) << i;
-    EXPECT_TRUE(reader.schema()[i].is_nested) << i;
+    EXPECT_EQ(reader.schema()[i].holds, ColumnHolds::texts) << i;
   }
   const std::optional<std::string> none;
   const std::vector<std::array<std::optional<std::string>, 3>> rows = {
@@ -127,14 +126,16 @@ TEST(Parquet, ListsOfTextsAreJson) {
       EXPECT_EQ(several ? std::optional(several->text) : none, row[i]) << i;
     }
   }
-  EXPECT_FALSE(ParquetReader(golden("parquet/rows.parquet")).schema().back().is_text_list) << "a list of numbers";
+  EXPECT_EQ(ParquetReader(golden("parquet/rows.parquet")).schema().back().holds, ColumnHolds::nested)
+      << "a list of numbers";
 }
 
 TEST(Parquet, ViewsAreBytesAndTextAndDecimalsAreNumbers) {
   ParquetReader reader(golden("parquet/views_decimals.parquet"));
   EXPECT_EQ(reader.schema()[0].type, "binary_view");
   EXPECT_EQ(reader.schema()[1].type, "string_view");
-  EXPECT_TRUE(reader.schema()[0].holds_bytes && reader.schema()[1].holds_bytes);
+  EXPECT_EQ(reader.schema()[0].holds, ColumnHolds::bytes);
+  EXPECT_EQ(reader.schema()[1].holds, ColumnHolds::text);
   using Row = std::vector<Cell>;
   EXPECT_EQ(reader.next(), (Row{std::string("J\xff"), std::string("short"), 0.25, 1.5}));
   EXPECT_EQ(reader.next(), (Row{Cell(), std::string("a caption of more than twelve bytes"), Cell(), 1e40}));
@@ -147,11 +148,10 @@ TEST(Parquet, DictionariesHoldWhatTheirValuesAre) {
   const auto& schema = reader.schema();
   ASSERT_EQ(schema.size(), 4u);
   EXPECT_EQ(schema[0].type.substr(0, 24), "dictionary<values=binary");
-  EXPECT_TRUE(schema[0].holds_bytes && !schema[0].is_text);
-  EXPECT_TRUE(schema[1].holds_bytes && schema[1].is_text);
-  EXPECT_TRUE(schema[2].holds_bytes && schema[2].is_text);
-  EXPECT_FALSE(schema[3].holds_bytes || schema[3].is_text);
-  for (const auto& column : schema) EXPECT_FALSE(column.is_nested) << column.name;
+  EXPECT_EQ(schema[0].holds, ColumnHolds::bytes);
+  EXPECT_EQ(schema[1].holds, ColumnHolds::text);
+  EXPECT_EQ(schema[2].holds, ColumnHolds::text);
+  EXPECT_EQ(schema[3].holds, ColumnHolds::other);
   const Cell none;
   const auto text = [](const char* value) { return Cell(std::string(value)); };
   const std::vector<std::vector<Cell>> rows = {{text("J\xff"), text("a cat"), text("0.jpg"), Cell(std::int64_t{3})},
@@ -177,12 +177,13 @@ TEST(Parquet, ExtensionTypesAreWhatTheyAreStoredAs) {
   EXPECT_EQ(reader.next(), (Row{"J", "a hen", other, std::int64_t{0}, none, null, null, null}));
   EXPECT_EQ(reader.next(), (Row{"J", Cell(), Cell(), Cell(), Cell(), none, none, none}));
   const auto& schema = reader.schema();
-  EXPECT_TRUE(schema[1].is_text && schema[1].holds_bytes && !schema[1].is_nested);
-  EXPECT_FALSE(schema[2].holds_bytes) << "16 bytes are no image";
+  EXPECT_EQ(schema[1].holds, ColumnHolds::text);
+  EXPECT_EQ(schema[2].holds, ColumnHolds::other) << "16 bytes are no image";
   EXPECT_EQ(schema[2].cell_type, ParquetType::text);
   EXPECT_EQ(schema[3].cell_type, ParquetType::int64);
-  EXPECT_TRUE(schema[4].is_nested && !schema[4].is_text_list);
-  EXPECT_TRUE(schema[5].is_text_list && schema[7].is_text_list);
+  EXPECT_EQ(schema[4].holds, ColumnHolds::nested);
+  EXPECT_EQ(schema[5].holds, ColumnHolds::texts);
+  EXPECT_EQ(schema[7].holds, ColumnHolds::texts);
 
   EXPECT_EQ(ParquetReader(golden("parquet/logical_types.parquet")).next(), (Row{"a hen", uuid}))
       << "of a writer that is not Arrow";
@@ -254,8 +255,14 @@ TEST(Parquet, ListsItsSchema) {
   ASSERT_EQ(schema.size(), 15u);
   EXPECT_EQ(schema[0].name, "jpg");
   EXPECT_EQ(schema[3].type, "struct<bytes: binary, path: string>");
-  EXPECT_TRUE(schema[0].holds_bytes && schema[2].holds_bytes && schema[3].holds_bytes && schema[4].holds_bytes);
-  EXPECT_FALSE(schema[6].holds_bytes);
+  for (std::size_t i = 0; i < schema.size(); ++i) {
+    const auto holds = i < 4    ? ColumnHolds::bytes
+                       : i < 6  ? ColumnHolds::text
+                       : i < 14 ? ColumnHolds::other
+                                : ColumnHolds::nested;
+    EXPECT_EQ(schema[i].holds, holds) << schema[i].name;
+    EXPECT_EQ(schema[i].is_struct, i == 3) << schema[i].name;
+  }
 }
 
 TEST(Parquet, AnEmptyTableHasNoRows) {

@@ -12,9 +12,8 @@
 namespace millrace {
 
 struct TableColumn {
-  enum class Holds { bytes, text, texts, nested, other };  // texts = lists of text
   std::string name;
-  Holds holds = Holds::other;
+  ColumnHolds holds = ColumnHolds::other;
   bool is_struct = false;  // the bytes are a member of it
 };
 

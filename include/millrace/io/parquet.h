@@ -16,14 +16,15 @@ namespace millrace {
 // What the cells of a column are, beside null.
 enum class ParquetType { boolean, int32, int64, uint64, float64, text, bytes };
 
+// What a column is to who looks for images and captions: bytes, of its own or as the member `bytes` of a struct; text;
+// lists of text; lists, maps and structs of anything else.
+enum class ColumnHolds { bytes, text, texts, nested, other };
+
 struct ParquetColumn {
   std::string name;
-  std::string type;          // Arrow's name of it: "binary", "int64", "struct<bytes: binary, path: string>"
-  bool holds_bytes = false;  // text, binary or struct with `bytes`: what an image column can be
-  bool is_nested = false;    // lists, maps and other structs: several values in a row
-  bool is_text_list = false;
-  bool is_text = false;    // as a dictionary, too
-  bool is_struct = false;  // with `bytes`
+  std::string type;  // Arrow's name of it: "binary", "int64", "struct<bytes: binary, path: string>"
+  ColumnHolds holds = ColumnHolds::other;
+  bool is_struct = false;  // the bytes are a member of it
   // That of a column with the same cells; of bytes and what comes as text, or several values, too: text.
   ParquetType cell_type = ParquetType::text;
 };
