@@ -9,13 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/io/net/urls.h"
-#include "store_answer.h"
 
 namespace millrace {
 
@@ -85,15 +85,16 @@ std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::u
   // Anything else is a path: what a list says must not be run as a command.
   return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes);
 } catch (const RefusedError& error) {
-  // A file may be closed to this user; a ticket that has run out closes all of them, and is renewed.
+  // A file may be closed to this user, and an object not for us; a ticket that has run out closes all files, and is
+  // renewed.
   if (!is_address(uri) && error.why() != "EACCES" && error.why() != "EPERM") throw;
   return LoadFailure{RejectReason::missing_image, error.what()};
 } catch (const StorageError& error) {
-  // A list of the web names hosts that are gone for good, and objects that are not for us: each would end the run.
-  if (is_http(uri) || (is_s3(uri) && is_final_answer(error.why())))
-    return LoadFailure{RejectReason::missing_image, error.what()};
-  throw;
+  // A list of the web names hosts that are gone for good: each would end the run.
+  if (!is_http(uri)) throw;
+  return LoadFailure{RejectReason::missing_image, error.what()};
 } catch (const Error& error) {
+  if (error.exit() != Exit::io) throw;
   return LoadFailure{RejectReason::missing_image, error.what()};
 }
 

@@ -9,7 +9,6 @@
 #include "millrace/loader/sources.h"
 #include "millrace/loader/transform_sample.h"
 #include "rows_of.h"
-#include "store_answer.h"
 #include "temp_archives.h"
 
 namespace millrace {
@@ -558,19 +557,6 @@ TEST(ListSource, ImagesAreLoadedAfterTheFilters) {
   EXPECT_EQ(outcome("pipe:touch " + folder.path("run"), R"({"w":1})"), RejectReason::missing_image);
   EXPECT_FALSE(fs::exists(folder.path("run"))) << "a list must not run commands";
   EXPECT_EQ(outcome("/dev/zero", R"({"w":1})"), RejectReason::missing_image);
-}
-
-// Arrow's words for what a store answers.
-TEST(StoreAnswer, IsFinalWhereTheObjectIsNotGivenAndNotWhereTheStoreIsBusy) {
-  const auto is_final = [](int status) {
-    return is_final_answer(
-        fmt::format("When reading information for key 'a.jpg' in bucket 'b': AWS Error UNKNOWN (HTTP status {}) during "
-                    "HeadObject operation: No response body.",
-                    status));
-  };
-  for (const int status : {301, 405, 409, 410, 451}) EXPECT_TRUE(is_final(status)) << status;
-  for (const int status : {400, 408, 429, 500, 501, 503}) EXPECT_FALSE(is_final(status)) << status;
-  EXPECT_FALSE(is_final_answer("AWS Error SLOW_DOWN during GetObject operation: "));
 }
 
 TEST(Sources, KindsThatDoNotGoTogetherAreRefused) {

@@ -30,7 +30,8 @@ class StorageError : public AccessError {
   using AccessError::AccessError;
 };
 
-// Closed to this user: by permissions, or by credentials, which run out and are renewed.
+// Closed to this user: by permissions, by credentials, which run out and are renewed, or because a store has answered
+// that it does not give it.
 class RefusedError : public StorageError {
  public:
   using StorageError::StorageError;

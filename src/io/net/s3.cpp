@@ -229,6 +229,16 @@ bool is_of_s3(const arrow::Status& status) {
   return is_missing(status) || why.find("AWS Error ") != why.npos || why.find(short_answer) != why.npos;
 }
 
+bool is_final_answer(std::string_view why) {
+  constexpr std::string_view answered = "(HTTP status ";
+  if (why.find("ACCESS_DENIED") != why.npos) return true;
+  const auto at = why.rfind(answered);
+  if (at == why.npos) return false;
+  const auto http_status = why.substr(at + answered.size(), 3);
+  return (http_status.starts_with('3') || http_status.starts_with('4')) && http_status != "400" &&
+         http_status != "408" && http_status != "429";
+}
+
 void fail_s3(const arrow::Status& status, const std::string& url) {
   const std::string& why = status.message();
   const std::string message = fmt::format("{}: {}", url, why);
@@ -236,7 +246,7 @@ void fail_s3(const arrow::Status& status, const std::string& url) {
       "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL names "
       "another store";
   if (is_missing(status)) throw AccessError(url, why, message, hint);
-  if (why.find("ACCESS_DENIED") != why.npos) throw RefusedError(url, why, message, hint);
+  if (is_final_answer(why)) throw RefusedError(url, why, message, hint);
   throw StorageError(url, why, message, hint);
 }
 

@@ -12,6 +12,7 @@
 #include "millrace/io/net/urls.h"
 #include "millrace/io/parquet.h"
 #include "millrace/io/tar.h"
+#include "net/s3.h"
 #include "own_log.h"
 
 namespace millrace::test {
@@ -150,6 +151,20 @@ TEST_F(S3, AnObjectThatIsReplacedWhileItIsReadIsToldOf) {
   EXPECT_EQ(log.count("was replaced"), 0) << log.text();
   read_object("s3://b/large", [] { store->replace_objects(); });
   EXPECT_EQ(log.count("s3://b/large was replaced while it was read"), 1) << log.text();
+}
+
+// Arrow's words for what a store answers.
+TEST(S3Answer, IsFinalWhereTheObjectIsNotGivenAndNotWhereTheStoreIsBusy) {
+  const auto is_final = [](int status) {
+    return is_final_answer(
+        fmt::format("When reading information for key 'a.jpg' in bucket 'b': AWS Error UNKNOWN (HTTP status {}) during "
+                    "HeadObject operation: No response body.",
+                    status));
+  };
+  for (const int status : {301, 405, 409, 410, 451}) EXPECT_TRUE(is_final(status)) << status;
+  for (const int status : {400, 408, 429, 500, 501, 503}) EXPECT_FALSE(is_final(status)) << status;
+  EXPECT_TRUE(is_final_answer("AWS Error ACCESS_DENIED during HeadObject operation: No response body."));
+  EXPECT_FALSE(is_final_answer("AWS Error SLOW_DOWN during GetObject operation: "));
 }
 
 }  // namespace
