@@ -22,7 +22,7 @@ namespace millrace {
 namespace {
 
 bool is_address(std::string_view uri) {
-  return uri.starts_with("http://") || uri.starts_with("https://") || uri.starts_with("s3://");
+  return is_http(uri) || is_s3(uri);
 }
 
 // BUCKET/KEY, as Arrow takes it: asked for anything else, it fails as where the store is away. A bucket becomes a part

@@ -64,7 +64,7 @@ Manifest list_synthetic(std::int64_t rows) {
   return manifest;
 }
 
-// None where the archive is broken; its reader will say so.
+// Of a broken table none, of a broken tar those before the break; its reader will say so.
 std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
   if (!is_table(archive.path)) return TarReader(archive.path).skip(most);
   try {

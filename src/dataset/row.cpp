@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "millrace/core/hash.h"
 #include "millrace/core/text.h"
@@ -54,20 +54,18 @@ void add_text(const nlohmann::json& value, std::vector<std::string>& texts) {
   }
 }
 
-std::size_t set_captions(RawSample& sample, const std::vector<std::string>& captions) {
+std::optional<Rejected> set_captions(RawSample& sample, const std::vector<std::string>& captions) {
   std::vector<std::string> filled;
-  for (const auto& caption : captions)
+  for (const auto& caption : captions) {
+    if (caption.size() > max_caption_bytes)
+      return Rejected{std::move(sample.ref), RejectReason::too_large,
+                      fmt::format("a caption of {} bytes", caption.size())};
     if (!caption.empty()) filled.push_back(valid_utf8(caption));
-  if (filled.empty()) return 0;
+  }
+  if (filled.empty()) return std::nullopt;
   sample.caption = std::move(filled.front());
   sample.more_captions.assign(std::make_move_iterator(filled.begin() + 1), std::make_move_iterator(filled.end()));
-  std::size_t longest = 0;
-  for (const auto& caption : captions) longest = std::max(longest, caption.size());
-  return longest;
-}
-
-Rejected oversized_caption(SampleRef ref, std::size_t bytes) {
-  return {std::move(ref), RejectReason::too_large, fmt::format("a caption of {} bytes", bytes)};
+  return std::nullopt;
 }
 
 }  // namespace millrace

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "millrace/core/error.h"
-#include "millrace/core/hash.h"
 #include "millrace/core/philox.h"
+#include "millrace/dataset/row.h"
 #include "millrace/image/encode_jpeg.h"
 
 namespace millrace {
@@ -58,8 +58,7 @@ class SyntheticReader final : public SplitReader {
     const std::uint64_t row = split_.row(next_++);
     if (row >= *archive_.limit) return std::nullopt;
     RawSample sample;
-    sample.ref.id = fmt::format("{}/{:09}", archive_.name, row);
-    sample.ref.hash = hash64(sample.ref.id);
+    sample.ref = name_row(archive_, fmt::format("{:09}", row));
     sample.image = jpegs_[sample.ref.hash % jpegs_.size()];
     sample.caption = caption(sample.ref.hash);
     return sample;

@@ -16,6 +16,7 @@
 #include "millrace/dataset/row.h"
 #include "millrace/dataset/table_split_reader.h"
 #include "millrace/io/lists.h"
+#include "millrace/io/tar.h"
 
 namespace millrace {
 
@@ -104,8 +105,7 @@ class TableReader final : public SplitReader {
                       .detail = fmt::format("column {} {}", columns_.names[SampleColumns::caption],
                                             prompts_ ? "is no known class" : "holds no text"),
                       .json = metadata(cells)};
-    if (const auto bytes = set_captions(sample, captions); bytes > max_caption_bytes)
-      return oversized_caption(std::move(sample.ref), bytes);
+    if (auto refusal = set_captions(sample, captions)) return *std::move(refusal);
     if (columns_.image_is_place) {
       sample.image_uri = resolve_uri(*image, archive_.path);
     } else {
@@ -233,7 +233,7 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
   }
   try {
     const SampleColumns columns = choose_columns(table, config_, archive.path);
-    warn_of_missing_fields(columns, archive.path);
+    warn_of_missing_fields(columns.not_there, table, archive.path);
     return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(split.archive),
                                          split, first_row);
   } catch (const ColumnError& error) {
@@ -262,12 +262,13 @@ const TableSource::Repeated& TableSource::repeated_in(std::uint32_t archive) con
   return *survey.repeated;
 }
 
-void TableSource::warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const {
-  if (columns.not_there.empty() || warned_.exchange(true)) return;
+void TableSource::warn_of_missing_fields(const std::vector<std::string>& fields, const std::vector<TableColumn>& table,
+                                         const std::string& path) const {
+  if (fields.empty() || warned_.exchange(true)) return;
   std::vector<std::string> there;
-  for (const TableColumn& column : table_columns(path)) there.push_back(column.name);
+  for (const TableColumn& column : table) there.push_back(column.name);
   log::warning("{}.filters ask for {}, which {} does not have, so all its rows are dropped; its columns are {}",
-               config_.section, fmt::join(columns.not_there, ", "), path, fmt::join(there, ", "));
+               config_.section, fmt::join(fields, ", "), path, fmt::join(there, ", "));
 }
 
 }  // namespace millrace

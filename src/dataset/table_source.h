@@ -31,7 +31,9 @@ class TableSource final : public SampleSource {
   };
   const Repeated& repeated_in(std::uint32_t archive) const;
   std::unique_ptr<SplitReader> open_rows(const Split& split, std::uint64_t first_row) const;
-  void warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const;
+  // `fields`: of filters, which the table lacks.
+  void warn_of_missing_fields(const std::vector<std::string>& fields, const std::vector<TableColumn>& table,
+                              const std::string& path) const;
   void warn_of_unfit(std::uint32_t archive, const std::string& why) const;
 
   const SourceConfig config_;

@@ -131,9 +131,8 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
                     .json = json ? std::move(*json) : std::string()};
   }
   RawSample raw;
-  if (const auto bytes = set_captions(raw, captions); bytes > max_caption_bytes)
-    return oversized_caption(std::move(ref), bytes);
   raw.ref = std::move(ref);
+  if (auto refusal = set_captions(raw, captions)) return *std::move(refusal);
   raw.image = std::move(*image);
   if (json) raw.json = std::move(*json);
   return raw;

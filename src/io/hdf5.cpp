@@ -348,7 +348,7 @@ struct Hdf5Reader::Impl {
     if (link.type != H5L_TYPE_HARD) fail(Exit::io, "{}: {} is a link to elsewhere", path.string(), what);
     Dataset dataset;
     dataset.id = Handle(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose, path, "cannot open " + what);
-    check_storage(dataset.id, what);
+    check_layout(dataset.id, what);
     dataset.type = Handle(H5Dget_type(dataset.id), H5Tclose, path, what);
     dataset.dtype = dtype_of(dataset.type, what);
     if (!dataset.dtype) dataset.type = make_text_type(path);
@@ -364,7 +364,7 @@ struct Hdf5Reader::Impl {
     return dataset;
   }
 
-  void check_storage(hid_t id, const std::string& what) const {
+  void check_layout(hid_t id, const std::string& what) const {
     const Handle layout(H5Dget_create_plist(id), H5Pclose, path, what);
     const auto kind = H5Pget_layout(layout);
     if ((kind != H5D_CONTIGUOUS && kind != H5D_CHUNKED && kind != H5D_COMPACT) || H5Pget_external_count(layout) != 0)

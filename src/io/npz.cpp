@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <regex>
 
@@ -120,7 +119,7 @@ std::optional<NpzArray> read_array(archive* a, std::uint64_t& left, const std::s
 }  // namespace
 
 std::map<std::string, NpzArray> read_npz(const std::filesystem::path& file) {
-  const std::unique_ptr<archive, int (*)(archive*)> a(archive_read_new(), archive_read_free);
+  const ArchiveHandle a(archive_read_new());
   archive_read_support_format_zip(a.get());
   if (archive_read_open_filename(a.get(), file.c_str(), 64 << 10) != ARCHIVE_OK)
     fail(Exit::io, "{}: {}", file.string(), words_for_error(a.get()));

@@ -481,14 +481,12 @@ class ParquetReader::Impl {
   }
 
   std::size_t position_of(const std::string& name) const {
+    const auto found = std::ranges::find(schema_, name, &ParquetColumn::name);
+    if (found != schema_.end()) return static_cast<std::size_t>(found - schema_.begin());
     std::vector<std::string> names;
     for (const ParquetColumn& column : schema_) names.push_back(column.name);
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) {
-      throw Error(Exit::io, fmt::format("{} has no column '{}'", path_, name),
-                  fmt::format("its columns are {}", fmt::join(names, ", ")));
-    }
-    return static_cast<std::size_t>(found - names.begin());
+    throw Error(Exit::io, fmt::format("{} has no column '{}'", path_, name),
+                fmt::format("its columns are {}", fmt::join(names, ", ")));
   }
 
   void pass_over() try {

@@ -135,7 +135,7 @@ std::uint64_t read_header_length(std::span<const std::byte> begin, std::uint64_t
   for (int i = 7; i >= 0; --i)
     length = length << 8 | std::to_integer<std::uint64_t>(begin[static_cast<std::size_t>(i)]);
   if (length > max_safetensors_header)
-    refuse(where, fmt::format("a header of {} bytes; 100000000 are allowed", length));
+    refuse(where, fmt::format("a header of {} bytes; {} are allowed", length, max_safetensors_header));
   if (length > file_bytes - 8) refuse(where, fmt::format("a header of {} bytes in a file of {}", length, file_bytes));
   return length;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/io/safetensors.h"
 
 namespace millrace {
 
@@ -70,7 +71,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::vector<TensorSpec> tens
     : tensors_(in_file_order(std::move(tensors))), sizes_(sizes_of(tensors_)), file_(std::move(path)) {
   check_names(tensors_);
   const std::string header = header_text(tensors_, sizes_, metadata);
-  ensure(header.size() <= 100'000'000, "a safetensors header is limited to 100 MB");
+  ensure(header.size() <= max_safetensors_header, "a safetensors header is limited to 100 MB");
   std::array<unsigned char, 8> length{};
   for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
   file_.write(length.data(), length.size());

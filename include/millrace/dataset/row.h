@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,12 +33,8 @@ inline bool lacks_row_before(const Split& split, std::uint64_t first_row, std::u
 // That row, of an archive that has only `rows`; `why`: what it breaks with, if so.
 Rejected lost_rows(const Archive& archive, std::uint64_t rows, const std::string& why = {});
 
-// Of a tar all members of a sample, of a table its image.
-inline constexpr std::uint64_t max_sample_bytes = 256ull << 20;
-
 // A tokenizer reads the first 77 tokens; more text than this is no caption but an accident, or worse.
 inline constexpr std::size_t max_caption_bytes = 1 << 20;
-Rejected oversized_caption(SampleRef ref, std::size_t bytes);
 
 // Parsed JSON takes many times its text; longer metadata are bad_json.
 inline constexpr std::size_t max_metadata_bytes = 1 << 20;
@@ -45,8 +42,8 @@ inline constexpr std::size_t max_metadata_bytes = 1 << 20;
 // A number is a class, or a poor caption; what is neither that nor text is none.
 void add_text(const nlohmann::json& value, std::vector<std::string>& texts);
 
-// All that a row has, one at least, made valid UTF-8; empty ones count where there are no others. Returns the bytes of
-// the longest.
-std::size_t set_captions(RawSample& sample, const std::vector<std::string>& captions);
+// All that a row has, one at least, made valid UTF-8; empty ones count where there are no others. With too long a one
+// the sample, whose `ref` is taken then, is rejected.
+std::optional<Rejected> set_captions(RawSample& sample, const std::vector<std::string>& captions);
 
 }  // namespace millrace

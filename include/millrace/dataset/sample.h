@@ -71,7 +71,7 @@ enum class RejectReason : std::uint8_t {
   archive_error,
   non_finite,
 };
-inline constexpr int reason_count = 11;
+inline constexpr int reason_count = static_cast<int>(RejectReason::non_finite) + 1;
 const char* to_string(RejectReason reason);
 // The filters dropped it, or could not read its metadata.
 inline bool is_of_filters(RejectReason reason) {

@@ -20,9 +20,13 @@ struct TarSample {
   bool oversized = false;            // some wanted bytes were left out, or some fields
 };
 
+// Of a sample: in a tar all its members, in a table its image.
+inline constexpr std::uint64_t max_sample_bytes = 256ull << 20;
+
 struct TarOptions {
   std::vector<std::string> fields;  // fields to read the bytes of; empty = all. The others are named only.
-  std::uint64_t max_sample_bytes = 256ull << 20;  // of wanted fields; a member that exceeds it comes without bytes
+  std::uint64_t max_sample_bytes =
+      millrace::max_sample_bytes;  // of wanted fields; a member that exceeds it comes without bytes
 };
 
 // Why an archive could not be read to its end; the whole of it counts once.
