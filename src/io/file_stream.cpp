@@ -4,7 +4,6 @@
 
 #include <cerrno>
 
-#include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
 
 namespace millrace {
