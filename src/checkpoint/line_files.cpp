@@ -126,8 +126,13 @@ void put_lines_back(const fs::path& path) {
 
 // Event files of lives that went back: gone with what they told, or as all others once the older lines were abandoned.
 void settle_event_files(const fs::path& run_dir) {
+  const auto folder = run_dir / run_file::tensorboard;
   std::error_code error;
-  for (const auto& entry : list_folder(run_dir / run_file::tensorboard, error)) {
+  const auto entries = list_folder(folder, error);
+  // What tells which of them were given up goes when this is done: of half of them nobody would know any more.
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(Exit::io, "cannot read {}: {}", folder.string(), error.message());
+  for (const auto& entry : entries) {
     const auto& file = entry.path();
     const auto step = step_of_lines_beyond(file);
     if (!step) continue;

@@ -103,7 +103,8 @@ void keep_for_good(const fs::path& checkpoint) {
 void put_aside(const fs::path& checkpoint) {
   std::error_code error;
   for (const auto& entry : list_folder(checkpoint.parent_path(), error))
-    if (entry.path().extension() == ".damaged") fs::remove_all(entry.path(), error);
+    if (entry.path().extension() == ".damaged" && step_of_name(entry.path().stem().string()))
+      fs::remove_all(entry.path(), error);
   fs::rename(checkpoint, checkpoint.string() + ".damaged", error);
   if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
 }

@@ -15,7 +15,7 @@ MPI_Op operation(Reduction reduction) {
     case Reduction::max:
       return MPI_MAX;
   }
-  throw Error(Exit::bug, "unknown reduction");
+  throw bug("unknown reduction");
 }
 
 // Of the texts of all ranks together, in one exchange: far below what MPI's counts reach.

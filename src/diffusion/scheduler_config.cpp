@@ -266,9 +266,10 @@ SchedulerConfig SchedulerConfig::from_json(const nlohmann::ordered_json& json) {
 
 SchedulerConfig SchedulerConfig::from_text(std::string_view text, std::string_view where) {
   Json json = parse_python_json(text, where);
-  // Python writes the default of lambda_min_clipped as -Infinity, read as the lowest number; absent means the same.
+  // Python writes the default of lambda_min_clipped as -Infinity, read as the lowest number, of which strict writers of
+  // JSON make null; absent means the same.
   if (const auto clip = json.find("lambda_min_clipped");
-      clip != json.end() && *clip == std::numeric_limits<double>::lowest())
+      clip != json.end() && (clip->is_null() || *clip == std::numeric_limits<double>::lowest()))
     json.erase(clip);
   try {
     return from_json(json);

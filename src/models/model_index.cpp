@@ -13,7 +13,8 @@ bool is_listed(const json& entry) {
 }
 
 bool is_absent(const json& entry) {
-  return entry.is_array() && std::ranges::any_of(entry, [](const json& part) { return part.is_null(); });
+  const auto is_name = [](const json& part) { return part.is_string() || part.is_null(); };
+  return entry.is_array() && entry.size() == 2 && std::ranges::all_of(entry, is_name) && !is_listed(entry);
 }
 
 json model_index(const std::string& scheduler_class) {

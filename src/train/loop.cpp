@@ -131,13 +131,17 @@ class Loop {
     return {.skips_in_a_row = before.skips_in_a_row, .first_skip = before.first_skip, .of = of};
   }
 
+  // Collective.
   std::unique_ptr<Progress> open_progress() const {
-    if (!is_root()) return nullptr;
     const LoopConfig& config = context_.config;
     const double total_steps = last_step(config.duration, state_.point(), config.batch.global).value_or(0);
-    return std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
-                                                        config.log.ids, total_steps, config.log.prometheus,
-                                                        context_.lease});
+    std::unique_ptr<Progress> progress;
+    on_root(context_.trainers, [&] {
+      progress = std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
+                                                              config.log.ids, total_steps, config.log.prometheus,
+                                                              context_.lease});
+    });
+    return progress;
   }
 
   // One optimizer step; false when all trainers have agreed to leave instead.

@@ -8,6 +8,7 @@
 #include "core/temp_dir.h"
 #include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/run_lease.h"
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/append_file.h"
 #include "millrace/core/files.h"
@@ -158,7 +159,9 @@ TEST_F(Retention, WhatAKilledRunLeftIsCountedAndRemoved) {
     std::filesystem::create_directories(checkpoints / name);
     write_file_atomically(checkpoints / name / "shard", std::string(500, 'x'));
   };
-  for (const auto* name : {"step-00000002.tmp-0123456789abcdef-17-0123abcd-1", "step-00000001.trash"}) put(name);
+  // As CheckpointWriter calls it, by the nonce of a real lease.
+  put(fmt::format("step-00000002.tmp-{}-1", RunLease::acquire(Group(), folder_.path()).nonce()));
+  put("step-00000001.trash");
   const auto theirs = {"step-00000001.tmp", "step-00000001.tmp-old", "step-00000001.tmp-1",
                        "best.trash",        "step-1.trash",          "notes.tmp-0123456789abcdef-17-0123abcd-1"};
   for (const auto* name : theirs) put(name);

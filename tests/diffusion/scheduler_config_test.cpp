@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,11 +74,14 @@ TEST(SchedulerConfig, WritesEveryKeyOfTheClassAndKeepsTheRest) {
 }
 
 TEST(SchedulerConfig, ReadsPythonsInfinity) {
-  const char* text = R"({"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": -Infinity})";
-  const auto config = SchedulerConfig::from_text(text, "scheduler_config.json");
-  EXPECT_EQ(config.scheduler_class, SchedulerClass::dpmsolver_multistep);
-  EXPECT_FALSE(config.to_json().contains("lambda_min_clipped"));
-  EXPECT_EQ(error_of([&] { check_settings(config); }), "no error");
+  for (const char* clip : {"-Infinity", "null"}) {  // null: of a writer that has no word for it
+    const auto text =
+        fmt::format(R"({{"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": {}}})", clip);
+    const auto config = SchedulerConfig::from_text(text, "scheduler_config.json");
+    EXPECT_EQ(config.scheduler_class, SchedulerClass::dpmsolver_multistep);
+    EXPECT_FALSE(config.to_json().contains("lambda_min_clipped"));
+    EXPECT_EQ(error_of([&] { check_settings(config); }), "no error");
+  }
 }
 
 // Neither takes a stack as deep as the file is long.

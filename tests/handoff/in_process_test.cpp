@@ -5,6 +5,7 @@
 
 #include "error_of.h"
 #include "handoff/parcels.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/handoff/in_process_handoff.h"
 
 namespace millrace {
@@ -19,7 +20,9 @@ TEST(InProcessHandoff, DeliversEverythingInOrder) {
     ends.sender->finish();
   });
   std::uint32_t n = 0;
+  const Stopwatch watch;
   while (const auto parcel = ends.receiver->receive(20)) EXPECT_TRUE(is_parcel(parcel->bytes(), 0, n++, longest));
+  EXPECT_LT(watch.seconds(), 20) << "the end was waited out";
   EXPECT_EQ(n, 500u);
 }
 

@@ -92,7 +92,9 @@ TEST_F(MpiHandoff, ASlowTrainerHoldsItsProducersBack) {
     group.barrier();
     held.clear();
     std::size_t more = 0;
+    const Stopwatch watch;
     while (in->receive(limit_seconds)) ++more;
+    EXPECT_LT(watch.seconds(), limit_seconds) << "the end was waited out";
     EXPECT_EQ(more, me() == 0 ? producers.size() : 0);
     in->finish(limit_seconds);
   }

@@ -83,7 +83,9 @@ void note_synced(const std::string& path) {
 void note_renaming(const std::string& from, const std::string& to) {
   if (!remembers) return;
   const std::lock_guard lock(losses().mutex);
-  std::string before = to + ".tmp-before" + std::to_string(losses().kept++);
+  char number[9];  // as of a half-written file, which a later start removes
+  std::snprintf(number, sizeof number, "%08x", losses().kept++);
+  std::string before = to + ".tmp-0000000000000000-0-" + number;
   if (!link_to(to, before)) before.clear();  // nothing there, or a folder
   losses().renames.push_back({from, to, before});
 }

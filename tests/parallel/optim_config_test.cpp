@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/parallel/optim_config.h"
 
@@ -79,8 +80,14 @@ TEST(LearningRate, AnotherBatchGoesOnWhereTheSamplesAre) {
 // app_config.cpp has refused it before.
 TEST(LearningRate, AScheduleOverTimeIsABug) {
   for (const auto schedule : {Schedule::linear, Schedule::cosine})
-    EXPECT_THROW(plan_lr_schedule(config(schedule, Duration::steps(0)), Duration::seconds(60), 8), Error);
-  EXPECT_THROW(plan_lr_schedule(config(Schedule::constant, Duration::seconds(3)), Duration::steps(9), 8), Error);
+    EXPECT_EQ(test::error_of([&] {
+                plan_lr_schedule(config(schedule, Duration::steps(0)), Duration::seconds(60), 8);
+              }).exit(),
+              Exit::bug);
+  EXPECT_EQ(test::error_of([&] {
+              plan_lr_schedule(config(Schedule::constant, Duration::seconds(3)), Duration::steps(9), 8);
+            }).exit(),
+            Exit::bug);
 }
 
 TEST(Ema, DecayWarmsUp) {

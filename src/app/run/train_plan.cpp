@@ -248,6 +248,7 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
   });
   plan.micro_batch = plan_micro_batch(session, plan);
   on_all(world, [&] { check_micro_batch(plan.routing, c.batch.global, plan.micro_batch); });
+  plan.micro_batch = std::min(plan.micro_batch, plan.routing.largest_share(c.batch.global));  // nobody has more
   plan.samples_per_stripe = c.batch.global / stripes;
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape);
