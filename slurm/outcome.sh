@@ -181,10 +181,12 @@ exit_codes() {
 }
 
 # Whether this job has ever got going: a 74 (or 126, 127: the program itself cannot be read) then means storage that went away, before
-# that a path that was never there. Neither
-# STATE nor the job's folder may be readable while storage is away, so what was seen once is kept.
+# that a path that was never there. Neither STATE nor the job's folder may be readable while storage is away, so what was seen once is kept.
 worked=0
-note_work() { if wrote_state || ((${SLURM_RESTART_COUNT:-0} > 0 || lasted > 300)); then worked=1; fi; }
+note_work() {
+  if wrote_state || ((lasted > 300)); then worked=1; fi
+  if [[ $job != none ]] && ((${SLURM_RESTART_COUNT:-0} > 0)); then worked=1; fi
+}
 
 # verdict CODE: into `what`, what the launch asks for: done; requeue (stopped in order); person, with the code for them in `person_code`;
 # storage (restart when it is back); restart.
@@ -344,7 +346,10 @@ know_counts() {
 }
 
 # False where the file cannot be written.
-save_counts() { { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues $job $known_start" > "$out_dir/restarts"; } 2> /dev/null; }
+save_counts() {
+  if [[ -z $out_dir ]]; then return 0; fi  # not known yet: the next start counts this one
+  { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues $job $known_start" > "$out_dir/restarts"; } 2> /dev/null
+}
 
 count_outage() {
   know_counts

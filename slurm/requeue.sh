@@ -211,7 +211,8 @@ plan_step() {
       options+=(--gpus="$gpus")
     fi
   fi
-  # With --cpus-per-task (the job's own: SLURM_CPUS_PER_TASK may be another's) each rank has cores of its own, without it the ranks of a node share out its cores themselves.
+  # With --cpus-per-task (the job's own: SLURM_CPUS_PER_TASK may be another's) each rank has cores of its own, without it the ranks of a
+  # node share out its cores themselves.
   if ((cpus_per_task > 1)); then
     options+=(--cpus-per-task="$cpus_per_task" --cpu-bind=cores)
   else
@@ -380,6 +381,7 @@ requeue_job() {
     forgive_next_start
     still_ours  # ends here, unless Slurm leaves it to us
   else
+    know_counts  # before: what is kept has the start up to which was counted
     known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
     if ! may_requeue requeues; then
       say "hint: --time has to leave room for the start, some steps and the lead of --signal"
@@ -497,8 +499,8 @@ ask_program() {
   after_outages find_folders "$MILLRACE" "$@" || code=$?
   case $code in
     0) ;;
-    126 | 127) die "$code" "$MILLRACE cannot be started here" ;;
-    *) die "$code" "the program refuses these settings" ;;
+    2 | 74) die "$code" "the program refuses these settings" ;;
+    *) die "$code" "$MILLRACE cannot be started here: it ended with $code" ;;
   esac
 }
 

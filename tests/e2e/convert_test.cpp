@@ -308,7 +308,7 @@ TEST(Convert, NoPretrainedPartsAreSaidByFalse) {
 
 // Files of other programs have sections of the same names.
 TEST(Convert, RefusesConfigurationsOfOtherPrograms) {
-  const std::string composer = "table \"Composer and MosaicML's diffusion\" of docs/config.md";
+  const std::string composer = "table \"Composer and MosaicML's diffusion\" of docs/coming-from-python.md";
   const std::string compvis = "CompVis' or Stability's training code";
   for (const auto& [text, says] :
        {std::pair{"model: {_target_: diffusion.models.models.stable_diffusion_2, pretrained: false}\n"s, composer},
