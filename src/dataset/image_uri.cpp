@@ -53,7 +53,7 @@ std::variant<std::string, LoadFailure> load_file(const std::string& path, std::u
   if (size == 0) return missing(path, "empty");
   if (size > max_bytes) return too_large(path, max_bytes);
   std::string bytes(size, '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  if (file.read_at(0, std::as_writable_bytes(std::span(bytes))) < size) return missing(path, "cannot be read");
   return bytes;
 }
 

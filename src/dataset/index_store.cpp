@@ -96,6 +96,10 @@ std::optional<TarIndex> IndexStore::try_index_of(const std::string& path) const 
 
 TarIndex IndexStore::index_of(const std::string& path) const {
   if (auto index = try_index_of(path)) return std::move(*index);
+  return make_index_of(path);
+}
+
+TarIndex IndexStore::make_index_of(const std::string& path) const {
   TarIndex index = index_tar(path);
   const std::optional<std::string> file = file_of(path);
   if (file && stamp_of(path) == index.stamp) try_save(*file, index);

@@ -21,6 +21,8 @@ class IndexStore {
 
   // The index of the plain file `path`, read or made.
   TarIndex index_of(const std::string& path) const;
+  // Made, whatever is kept, and kept.
+  TarIndex make_index_of(const std::string& path) const;
   // Only one that is kept already.
   std::optional<TarIndex> try_index_of(const std::string& path) const;
   // Where it is kept; nothing for `never`.

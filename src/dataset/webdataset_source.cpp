@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -154,10 +155,11 @@ class FrontToBackReader final : public SplitReader {
   }
 
   std::optional<RawRow> next() override {
-    pass_over_to(split_.row(next_++));
+    pass_over_to(split_.row(next_));
     if (is_over()) return std::nullopt;
     std::optional<TarSample> sample = tar_.next();
-    if (!sample) return row_behind_samples();
+    if (!sample) return row_behind_samples();  // or throws, and is asked for the same row again
+    ++next_;
     ++rows_;
     SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
     if (sample->end > 0) ref.offset = sample->begin;
@@ -199,13 +201,15 @@ class FrontToBackReader final : public SplitReader {
   bool told_ = false;  // that the command failed
 };
 
-// One split of a plain file, or what is left of it: goes to each sample by the index.
+// One split of a plain file, or what is left of it: goes to each sample by the index. `distrust` tells that the archive
+// is another one than the index was made of.
 class IndexedReader final : public SplitReader {
  public:
   IndexedReader(const Archive& archive, std::shared_ptr<const TarIndex> index, const Split& split,
-                std::uint64_t first_row, const TarRules& rules)
+                std::uint64_t first_row, const TarRules& rules, std::function<void()> distrust)
       : archive_(archive),
         index_(std::move(index)),
+        distrust_(std::move(distrust)),
         rules_(rules),
         file_(local_path(archive.path)),
         split_(split),
@@ -229,9 +233,11 @@ class IndexedReader final : public SplitReader {
       return oversized_sample(std::move(ref));
     }
     std::optional<TarSample> sample = read_tar_sample(file_, begin, end, wanted_fields(rules_));
-    if (!sample)  // NOTE [Cut short]
+    if (!sample) {  // NOTE [Cut short]
+      distrust_();
       throw StorageError(archive_.path, fmt::format("no sample at byte {}; was the file changed?", begin),
                          fmt::format("{}: no sample at byte {} any more", archive_.path, begin));
+    }
     const auto repeated = index_->repeated.find(position);
     SampleRef ref = name_row(archive_, sample->key, repeated == index_->repeated.end() ? 1 : repeated->second);
     ref.offset = begin;
@@ -240,6 +246,7 @@ class IndexedReader final : public SplitReader {
 
   const Archive& archive_;
   const std::shared_ptr<const TarIndex> index_;
+  const std::function<void()> distrust_;
   const TarRules rules_;
   const InputFile file_;
   const Split split_;
@@ -263,7 +270,8 @@ std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uin
       const std::uint64_t samples = index->samples.size();
       if (lacks_row_before(split, first_row, samples + (index->broken ? 1 : 0)))
         return make_one_row_reader(lost_rows(archive, samples, index->broken.value_or("")));
-      return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
+      return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_,
+                                             [this, number = split.archive] { distrust_index_of(number); });
     }
   }
   auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split, first_row);
@@ -281,6 +289,17 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of_whole(std::uint32_t a
   return index ? std::make_shared<const TarIndex>(*std::move(index)) : nullptr;
 }
 
+void WebDatasetSource::distrust_index_of(std::uint32_t archive) const {
+  const std::lock_guard lock(mutex_);
+  indices_[archive].is_distrusted = true;
+}
+
+// Some file systems tell another time at each look, and an index costs a pass over the archive.
+static bool is_changed(const std::string& file, const TarIndex& index, bool has_restless_time) {
+  const auto stamp = stamp_of(file);
+  return !stamp || stamp->bytes != index.stamp.bytes || (!has_restless_time && *stamp != index.stamp);
+}
+
 std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive) const {
   std::unique_lock lock(mutex_);
   Indexed& indexed = indices_[archive];
@@ -289,8 +308,11 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive
   const std::string &path = manifest_.archives[archive].path, file = local_path(path);
   const std::shared_ptr<const TarIndex> known = indexed.index.lock();
   std::shared_ptr<const TarIndex> index = known;
-  if (!known || stamp_of(file) != known->stamp) {
-    indexed.index = index = std::make_shared<const TarIndex>(store_.index_of(file));
+  if (!known || indexed.is_distrusted || is_changed(file, *known, indexed.has_restless_time)) {
+    const bool is_distrusted = indexed.is_distrusted.exchange(false);
+    indexed.index = index =
+        std::make_shared<const TarIndex>(is_distrusted ? store_.make_index_of(file) : store_.index_of(file));
+    if (known && index->samples == known->samples) indexed.has_restless_time = true;
     if (!index->plain && !std::exchange(indexed.warned, true))
       log::warning(
           "{} is compressed, whatever its name says: each of its splits unpacks it from its beginning; name it "

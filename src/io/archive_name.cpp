@@ -27,7 +27,8 @@ std::optional<ArchiveName> try_archive_name(std::string_view path) {
   if (!format || *format == ListFormat::txt) return std::nullopt;
   std::string_view stem = path;
   if (name.ends_with(".gz")) stem.remove_suffix(3);
-  return ArchiveName{ArchiveKind::list, stem.substr(0, stem.rfind('.'))};
+  stem = stem.substr(0, stem.rfind('.'));
+  return stem.empty() ? std::nullopt : std::optional(ArchiveName{ArchiveKind::list, stem});
 }
 
 bool is_kind(std::string_view path, ArchiveKind kind) {

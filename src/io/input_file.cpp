@@ -11,16 +11,21 @@
 
 namespace millrace {
 
+// 0 for what has none.
+static std::uint64_t size_of(int fd, const std::string& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_errno("cannot look at", path);
+  return S_ISREG(status.st_mode) ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
 InputFile::InputFile(std::string path) : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (fd_ < 0) fail_errno("cannot open", path_);
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) {
-    const int code = errno;
+  try {
+    bytes_ = size_of(fd_, path_);
+  } catch (...) {
     ::close(fd_);
-    errno = code;
-    fail_errno("cannot look at", path_);
+    throw;
   }
-  if (S_ISREG(status.st_mode)) bytes_ = static_cast<std::uint64_t>(status.st_size);
 }
 
 InputFile::~InputFile() {
@@ -32,7 +37,8 @@ std::size_t InputFile::read_at(std::uint64_t offset, std::span<std::byte> out) c
   while (read < out.size()) {
     const ssize_t got = ::pread(fd_, out.data() + read, out.size() - read, static_cast<off_t>(offset + read));
     if (got == 0) {
-      if (offset + read < bytes_) fail_shortened(path_);
+      // Not so where the size is no count of bytes, as of files in /sys.
+      if (offset + read < bytes_ && size_of(fd_, path_) < bytes_) fail_shortened(path_);
       break;
     }
     if (got > 0) {

@@ -213,7 +213,8 @@ const TensorInfo& SafetensorsFile::info(std::string_view name) const {
 
 void SafetensorsFile::read(const TensorInfo& info, std::span<std::byte> out) const {
   ensure(out.size() == info.end - info.begin, "a tensor's bytes fit its shape");
-  file_->read_at(header_.data_offset + info.begin, out);
+  if (file_->read_at(header_.data_offset + info.begin, out) != out.size())
+    refuse(path_.string(), fmt::format("the file ends within '{}'", info.name));
 }
 
 std::vector<std::byte> SafetensorsFile::bytes(const TensorInfo& info) const {

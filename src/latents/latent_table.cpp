@@ -146,7 +146,8 @@ class LatentTableSource final : public SampleSource {
       auto columns = choose_columns(source_, options_, archive.path);
       return std::make_unique<LatentTableReader>(archive, std::move(columns), options_, split, first_row);
     } catch (const Error& error) {
-      if (!is_damage(error)) throw;
+      const bool lacks_columns = error.exit() == Exit::usage;  // this file of many
+      if (!is_damage(error) && !lacks_columns) throw;
       return make_broken_reader(archive, split, first_row, error.what());
     }
   }

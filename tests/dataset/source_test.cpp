@@ -370,6 +370,33 @@ TEST(WebDataset, AnIndexedArchiveThatIsCutWhileItIsReadIsReadAnew) {
   EXPECT_THAT(rows_of(*source, {0, 1, 2}), ElementsAre("a/1=c", "a/3=c", "a:archive_error"));
 }
 
+// As rsync --times leaves it, of the same size by chance.
+TEST(WebDataset, AnIndexThatDoesNotFitIsMadeAnewWhateverTheTimesSay) {
+  const TempFolder folder;
+  const auto write = [&](std::size_t of_the_first, std::size_t of_the_last) {
+    std::vector<TarSample> samples;
+    for (int i = 0; i < 10; ++i)
+      samples.push_back(test::sample(std::to_string(i),
+                                     std::string(i == 0   ? of_the_first
+                                                 : i == 9 ? of_the_last
+                                                          : 1,
+                                                 'J'),
+                                     "c"));
+    folder.write_tar("a.tar", samples);
+  };
+  write(600, 1);
+  const auto size = fs::file_size(folder.path("a.tar"));
+  const auto time = fs::last_write_time(folder.path("a.tar"));
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const auto rows = rows_of(*source, {0, 1, 2});
+  write(1, 600);
+  ASSERT_EQ(fs::file_size(folder.path("a.tar")), size);
+  fs::last_write_time(folder.path("a.tar"), time);
+  EXPECT_THROW(rows_of(*source, {0, 1, 2}), StorageError);
+  EXPECT_EQ(rows_of(*source, {0, 1, 2}), rows);
+}
+
 TEST(WebDataset, LimitEndsTheArchiveInEveryLane) {
   TempFolder folder;
   std::vector<TarSample> samples;

@@ -23,7 +23,8 @@ TEST(ArchiveName, IsToldByTheSuffixInEitherCase) {
     EXPECT_EQ(name->stem, "a/b.c") << path;
     EXPECT_TRUE(is_kind(path, kind)) << path;
   }
-  for (const char* path : {"", "a", "a.txt", "a.gz", ".tar", "tar", "a.tar/b", "a.parquet.gz", "a.json", "a.tar.txt"})
+  for (const char* path :
+       {"", "a", "a.txt", "a.gz", ".tar", "tar", "a.tar/b", "a.parquet.gz", "a.json", "a.tar.txt", ".csv", ".csv.gz"})
     EXPECT_FALSE(try_archive_name(path)) << path;
 }
 

@@ -107,6 +107,21 @@ TEST(LatentTable, SpoiltRowsAreRejected) {
     EXPECT_EQ(to_string(std::get<Rejected>(rows[i]).reason), golden()["spoilt"][i]) << i;
 }
 
+TEST(LatentTable, AFileWithoutTheColumnIsABrokenArchive) {
+  const test::TempDir scratch;
+  fs::copy_file(folder / "nested.parquet", scratch / "a.parquet");
+  ParquetWriter writer(scratch / "b.parquet", {{"caption", ParquetField::Type::text}});
+  writer.write({"no latents"});
+  writer.commit();
+  SourceConfig source;
+  source.type = SourceConfig::Type::latents;
+  source.path = {scratch.path().string()};
+  EXPECT_EQ(error_of(source, tiny_options()).exit(), Exit::done);  // the first file is as it should be
+  const auto rows = rows_of(source, {1, 0, 1});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(std::get<Rejected>(rows[0]).reason, RejectReason::archive_error);
+}
+
 TEST(LatentTable, ErrorsNameFileAndColumn) {
   auto wide = tiny_options();
   wide.shape.moments = {8, 4, 4};

@@ -19,7 +19,8 @@ class InputFile {
   int descriptor() const { return fd_; }
   // When it was opened; 0 for what has none, as a pipe.
   std::uint64_t size() const { return bytes_; }
-  // Returns how many bytes there were; less than asked for at the end of the file.
+  // Returns how many bytes there were; less than asked for at the end of the file, which comes before size() where that
+  // is no count of bytes.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
