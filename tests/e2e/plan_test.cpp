@@ -190,9 +190,9 @@ TEST(Plan, ChoosesTheMicroBatchThatFits) {
   EXPECT_EQ(cpus.exit_code, 2) << cpus.output;
   expect_mentions(cpus, "how much memory these CPUs have is not known here");
   // Nodes of several sizes are one kind all the same.
-  const auto uneven = plan("--nodes '2x1xcpu + 1x2xcpu' batch.micro=8 " + rates("uneven", 60, 30));
-  ASSERT_EQ(uneven["roles"].size(), 1u);
-  EXPECT_EQ(uneven["roles"][0]["ranks"], 4);
+  const auto in_groups = plan("--nodes '2x1xcpu + 1x2xcpu' batch.micro=8 " + rates("in_groups", 60, 30));
+  ASSERT_EQ(in_groups["roles"].size(), 1u);
+  EXPECT_EQ(in_groups["roles"][0]["ranks"], 4);
 }
 
 TEST(Plan, RolesAreAsTheyAreSet) {
