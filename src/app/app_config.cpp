@@ -37,7 +37,7 @@ void check_optim(const OptimConfig& optim, const Duration& duration, config::Rep
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples", {"duration"});
 }
 
-// `micro`: batch.micro, which trainers with equal shares of a step have to divide them by (check_micro_batch).
+// `micro`: batch.micro, which trainers with equal shares of a step have to divide them by (micro_batch_of_share).
 template <class Config>
 void check_common(const Config& c, int micro, config::Report& report) {
   if (micro > c.batch.global)
@@ -98,9 +98,10 @@ void TrainConfig::describe(config::Section& section) {
 void TrainBatchConfig::describe(config::Section& section) {
   section.key("global", global, "samples per optimizer step over all trainers").at_least(1);
   section
-      .key("micro", micro,
-           "samples per forward pass of one trainer; auto = as many as fit, by the plan of its memory (train, "
-           "preflight, plan)")
+      .key(
+          "micro", micro,
+          "samples per forward pass of one trainer, at most its share of a step; auto = as many as fit, by the plan of "
+          "its memory (train, preflight, plan)")
       .at_least(1);
 }
 

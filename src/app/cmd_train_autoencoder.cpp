@@ -80,9 +80,9 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   on_all(world, [&] {
     plan.roles = all_in_one_roles(session.world.size());
     plan.routing = plan_routing(plan.roles, plan.stripes());
-    check_micro_batch(plan.routing, c.batch.global, c.batch.micro);
+    const int micro_batch = micro_batch_of_share(plan.routing, c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
-    check_passes(plan.routing, plan.shards, c.batch.micro, images_of_one_pass);
+    check_passes(plan.routing, plan.shards, micro_batch, images_of_one_pass);
   });
   check_gpus(session, plan.roles.trainers);
   const auto identity =

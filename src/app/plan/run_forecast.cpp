@@ -193,10 +193,8 @@ class Forecaster {
   void share_batch() {
     forecast_.stripes = stripes_of(config_);
     routing_ = plan_routing(roles_, forecast_.stripes);
-    forecast_.micro_batch = micro_batch();
-    check_micro_batch(routing_, config_.batch.global, forecast_.micro_batch);
+    forecast_.micro_batch = micro_batch_of_share(routing_, config_.batch.global, micro_batch());
     const int share = routing_.largest_share(config_.batch.global);
-    forecast_.micro_batch = std::min(forecast_.micro_batch, share);
     forecast_.accumulation = (share + forecast_.micro_batch - 1) / forecast_.micro_batch;
     evenness_ = config_.batch.global / (static_cast<double>(share) * routing_.trainers());
   }

@@ -8,13 +8,15 @@
 
 namespace millrace {
 
-void check_micro_batch(const Routing& routing, int global_batch, int micro_batch) {
-  const int trainers = routing.trainers();
-  if (routing.is_even() && global_batch % (std::int64_t{micro_batch} * trainers) != 0)
+int micro_batch_of_share(const Routing& routing, int global_batch, int micro_batch) {
+  const int share = routing.largest_share(global_batch);
+  if (micro_batch >= share) return share;
+  if (routing.is_even() && share % micro_batch != 0)
     throw Error(Exit::usage,
                 fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch,
-                            micro_batch, trainers),
-                fmt::format("batch.micro must divide {}", global_batch / trainers));
+                            micro_batch, routing.trainers()),
+                fmt::format("batch.micro must divide {}", share));
+  return micro_batch;
 }
 
 void check_passes(const Routing& routing, const ShardPlan& shards, int micro_batch, std::int64_t images_of_one_pass) {

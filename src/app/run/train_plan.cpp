@@ -247,8 +247,8 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
     plan.routing = plan_routing(plan.roles, stripes);
   });
   plan.micro_batch = plan_micro_batch(session, plan);
-  on_all(world, [&] { check_micro_batch(plan.routing, c.batch.global, plan.micro_batch); });
-  plan.micro_batch = std::min(plan.micro_batch, plan.routing.largest_share(c.batch.global));  // nobody has more
+  plan.micro_batch =
+      on_all(world, [&] { return micro_batch_of_share(plan.routing, c.batch.global, plan.micro_batch); });
   plan.samples_per_stripe = c.batch.global / stripes;
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape);
