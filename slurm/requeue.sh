@@ -500,7 +500,8 @@ ask_program() {
   case $code in
     0) ;;
     2 | 74) die "$code" "the program refuses these settings" ;;
-    *) die "$code" "$MILLRACE cannot be started here: it ended with $code" ;;
+    126 | 127) die "$code" "$MILLRACE cannot be started here" ;;
+    *) die "$code" "$MILLRACE, asked what these settings mean, ended with $code" ;;
   esac
 }
 

@@ -130,7 +130,7 @@ void settle_event_files(const fs::path& run_dir) {
   std::error_code error;
   const auto entries = list_folder(folder, error);
   // What tells which of them were given up goes when this is done: of half of them nobody would know any more.
-  if (error && error != std::errc::no_such_file_or_directory)
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
     fail(Exit::io, "cannot read {}: {}", folder.string(), error.message());
   for (const auto& entry : entries) {
     const auto& file = entry.path();
@@ -138,6 +138,7 @@ void settle_event_files(const fs::path& run_dir) {
     if (!step) continue;
     const bool was_given_up = fs::exists(lines_beyond(run_dir / run_file::metrics, *step));
     was_given_up ? (void)fs::remove(file, error) : fs::rename(file, file.parent_path() / file.stem(), error);
+    if (error && was_given_up) fail(Exit::io, "cannot remove {}: {}", file.string(), error.message());
     if (error) log::warning("TensorBoard will not show all steps: {}: {}", file.string(), error.message());
   }
 }

@@ -271,7 +271,7 @@ std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uin
       if (lacks_row_before(split, first_row, samples + (index->broken ? 1 : 0)))
         return make_one_row_reader(lost_rows(archive, samples, index->broken.value_or("")));
       return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_,
-                                             [this, number = split.archive] { distrust_index_of(number); });
+                                             [=, this] { distrust_index_of(split.archive, index); });
     }
   }
   auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split, first_row);
@@ -289,9 +289,12 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of_whole(std::uint32_t a
   return index ? std::make_shared<const TarIndex>(*std::move(index)) : nullptr;
 }
 
-void WebDatasetSource::distrust_index_of(std::uint32_t archive) const {
-  const std::lock_guard lock(mutex_);
-  indices_[archive].is_distrusted = true;
+void WebDatasetSource::distrust_index_of(std::uint32_t archive, const std::shared_ptr<const TarIndex>& index) const {
+  std::unique_lock lock(mutex_);
+  Indexed& indexed = indices_[archive];
+  lock.unlock();
+  const std::lock_guard making(indexed.mutex);
+  if (indexed.index.lock() == index) indexed.is_distrusted = true;  // else somebody has made another already
 }
 
 // Some file systems tell another time at each look, and an index costs a pass over the archive.
@@ -309,10 +312,10 @@ std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive
   const std::shared_ptr<const TarIndex> known = indexed.index.lock();
   std::shared_ptr<const TarIndex> index = known;
   if (!known || indexed.is_distrusted || is_changed(file, *known, indexed.has_restless_time)) {
-    const bool is_distrusted = indexed.is_distrusted.exchange(false);
     indexed.index = index =
-        std::make_shared<const TarIndex>(is_distrusted ? store_.make_index_of(file) : store_.index_of(file));
-    if (known && index->samples == known->samples) indexed.has_restless_time = true;
+        std::make_shared<const TarIndex>(indexed.is_distrusted ? store_.make_index_of(file) : store_.index_of(file));
+    if (known && !indexed.is_distrusted && index->samples == known->samples) indexed.has_restless_time = true;
+    indexed.is_distrusted = false;
     if (!index->plain && !std::exchange(indexed.warned, true))
       log::warning(
           "{} is compressed, whatever its name says: each of its splits unpacks it from its beginning; name it "

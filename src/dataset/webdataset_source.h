@@ -1,5 +1,4 @@
 #pragma once
-#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -45,8 +44,8 @@ class WebDatasetSource final : public SampleSource {
   // For splits, read or made of the archive as it is, and shared by all who read them. One that nobody reads is let go
   // when others need its room: all of a large data set are gigabytes.
   std::shared_ptr<const TarIndex> index_of(std::uint32_t archive) const;
-  // It does not fit the archive, whatever the times of change say: the next one is made anew.
-  void distrust_index_of(std::uint32_t archive) const;
+  // `index` does not fit the archive, whatever the times of change say: the next one is made anew.
+  void distrust_index_of(std::uint32_t archive, const std::shared_ptr<const TarIndex>& index) const;
   void keep_for_later(const std::shared_ptr<const TarIndex>& index) const;
   // For an archive that is read whole; null = rows are passed over. Made only after a fault of the storage has closed
   // it once: then each fault would read from the archive's beginning.
@@ -55,7 +54,7 @@ class WebDatasetSource final : public SampleSource {
   struct Indexed {
     std::mutex mutex;
     std::weak_ptr<const TarIndex> index;
-    std::atomic<bool> is_distrusted = false;
+    bool is_distrusted = false;
     bool has_restless_time = false;  // it changes, and nothing else does
     bool warned = false;             // that the archive is compressed
   };

@@ -59,7 +59,9 @@ std::optional<TarSample> read_tar_sample(const InputFile& file, std::uint64_t be
   tar.resize(tar_block_bytes + (end - begin) + 2 * tar_block_bytes, '\0');  // two empty ones end a tar
   const auto place = std::as_writable_bytes(std::span(tar)).subspan(tar_block_bytes, end - begin);
   if (place.size() - file.read_at(begin, place) >= tar_block_bytes) return std::nullopt;
-  return TarReader(std::make_unique<TarBytes>(std::move(tar)), file.path(), std::move(options)).next();
+  TarReader reader(std::make_unique<TarBytes>(std::move(tar)), file.path(), std::move(options));
+  auto sample = reader.next();
+  return reader.skip_one() ? std::nullopt : std::move(sample);
 }
 
 }  // namespace millrace

@@ -384,17 +384,20 @@ TEST(WebDataset, AnIndexThatDoesNotFitIsMadeAnewWhateverTheTimesSay) {
                                      "c"));
     folder.write_tar("a.tar", samples);
   };
-  write(600, 1);
-  const auto size = fs::file_size(folder.path("a.tar"));
-  const auto time = fs::last_write_time(folder.path("a.tar"));
-  const Manifest manifest = manifest_of(folder.path("a.tar"));
-  const auto source = make_source({}, manifest, 64);
-  const auto rows = rows_of(*source, {0, 1, 2});
-  write(1, 600);
-  ASSERT_EQ(fs::file_size(folder.path("a.tar")), size);
-  fs::last_write_time(folder.path("a.tar"), time);
-  EXPECT_THROW(rows_of(*source, {0, 1, 2}), StorageError);
-  EXPECT_EQ(rows_of(*source, {0, 1, 2}), rows);
+  for (const std::size_t more : {600, 1100}) {  // one block: begins meet pixels; two: the captions of the same samples
+    SCOPED_TRACE(more);
+    write(more, 1);
+    const auto size = fs::file_size(folder.path("a.tar"));
+    const auto time = fs::last_write_time(folder.path("a.tar"));
+    const Manifest manifest = manifest_of(folder.path("a.tar"));
+    const auto source = make_source({}, manifest, 64);
+    const auto rows = rows_of(*source, {0, 1, 2});
+    write(1, more);
+    ASSERT_EQ(fs::file_size(folder.path("a.tar")), size);
+    fs::last_write_time(folder.path("a.tar"), time);
+    EXPECT_THROW(rows_of(*source, {0, 1, 2}), StorageError);
+    EXPECT_EQ(rows_of(*source, {0, 1, 2}), rows);
+  }
 }
 
 TEST(WebDataset, LimitEndsTheArchiveInEveryLane) {
