@@ -85,7 +85,7 @@ void act(const Spec& spec, const std::function<void()>& half, Verdict& verdict) 
       ::kill(::getpid(), SIGKILL);
       sleep_forever();
     case Kind::stop:
-      ::kill(::getpid(), SIGSTOP);
+      ::raise(SIGSTOP);  // of this thread, which then goes no step further; kill() may tell another one first
       break;
     case Kind::abort:
       std::abort();
