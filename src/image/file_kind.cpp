@@ -35,14 +35,14 @@ std::optional<std::string> text_kind(std::string_view bytes) {
 
 }  // namespace
 
-std::optional<ImageFormat> find_image_format(std::string_view bytes) {
-  if (bytes.starts_with("\xFF\xD8\xFF")) return ImageFormat::jpeg;
-  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return ImageFormat::png;
-  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return ImageFormat::webp;
+std::optional<ImageFormat> find_image_format(std::string_view file) {
+  if (file.starts_with("\xFF\xD8\xFF")) return ImageFormat::jpeg;
+  if (file.starts_with("\x89PNG\r\n\x1A\n")) return ImageFormat::png;
+  if (file.starts_with("RIFF") && file.substr(0, 12).ends_with("WEBP")) return ImageFormat::webp;
   return {};
 }
 
-std::optional<std::string> find_other_kind(std::string_view bytes) {
+std::optional<std::string> find_other_kind(std::string_view file) {
   static constexpr std::array<std::pair<std::string_view, const char*>, 9> kinds{{
       {"GIF8", "a GIF image"},
       {"BM", "a BMP image"},
@@ -55,11 +55,11 @@ std::optional<std::string> find_other_kind(std::string_view bytes) {
       {"\0\0\0\x0CjP  "sv, "a JPEG 2000 image"},
   }};
   for (const auto& [magic, kind] : kinds) {
-    if (bytes.starts_with(magic)) return kind;
+    if (file.starts_with(magic)) return kind;
   }
-  if (auto kind = media_kind(bytes)) return kind;
-  if (auto kind = text_kind(bytes)) return kind;
-  if (bytes.empty()) return "no bytes";
+  if (auto kind = media_kind(file)) return kind;
+  if (auto kind = text_kind(file)) return kind;
+  if (file.empty()) return "no bytes";
   return {};
 }
 
