@@ -367,11 +367,16 @@ preempted() {
   [[ $suspended != [0-9]* || $suspended < $at ]]
 }
 
-# The next start is none to count: who is preempted often has not asked for too little time.
+# The next start is counted here, or not at all: it does not count itself.
+take_next_start() {
+  know_counts  # before: what is kept has the start up to which was counted
+  known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
+}
+
+# Not at all: who is preempted often has not asked for too little time.
 forgive_next_start() {
   if ((time_is_up)); then return; fi
-  know_counts
-  known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
+  take_next_start
   save_counts
 }
 
@@ -381,8 +386,7 @@ requeue_job() {
     forgive_next_start
     still_ours  # ends here, unless Slurm leaves it to us
   else
-    know_counts  # before: what is kept has the start up to which was counted
-    known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
+    take_next_start
     if ! may_requeue requeues; then
       say "hint: --time has to leave room for the start, some steps and the lead of --signal"
       die 1 "not given back to the queue: $1"

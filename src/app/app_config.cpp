@@ -37,7 +37,7 @@ void check_optim(const OptimConfig& optim, const Duration& duration, config::Rep
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples", {"duration"});
 }
 
-// `micro`: batch.micro, which trainers with equal shares of a step have to divide them by (micro_batch_of_share).
+// `micro`: batch.micro, or 1 for auto. What else it has to be is known with the trainers' shares: micro_batch_of_share.
 template <class Config>
 void check_common(const Config& c, int micro, config::Report& report) {
   if (micro > c.batch.global)

@@ -289,22 +289,20 @@ DownloadPlan plan_download(const DownloadConfig& config) {
 }
 
 DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads) {
-  std::string types;  // one rank finds them for all
-  on_root(group, [&] {
+  const auto types = broadcast_from_root(group, [&] {
     check_folder(config);
     const UrlLists lists(config);
     lists.check();
     if (const auto complaint = complaint_about_lists(lists.files())) log::warning("{}", *complaint);
     const ListTypes found = lists.find_types(known_types(config));
     open_folder(config, found);
-    types = types_to_json(found).dump();
     if (const std::string proxy = find_unused_proxy(); !proxy.empty()) {
       log::warning(
           "the proxy of {} is not used: images come straight from their hosts, so this machine has to reach them",
           proxy);
     }
+    return types_to_json(found).dump();
   });
-  types = group.broadcast(types);
   Downloader downloader(config, group, threads, types_from_json(nlohmann::json::parse(types), "rank 0"));
   ShutdownVote vote(group);
   downloader.run(vote);

@@ -110,11 +110,9 @@ void refuse_folder_of_lists(const DownloadConfig& config) {
 
 // What killed runs were writing.
 void remove_leftovers(const fs::path& out) {
-  std::vector<fs::path> left;
-  std::error_code error;
-  for (fs::directory_iterator file(out, error), end; !error && file != end; file.increment(error))
-    if (is_abandoned(*file)) left.push_back(file->path());
-  for (const fs::path& path : left) fs::remove(path, error);
+  std::error_code ignored;
+  for (const auto& file : list_folder(out, ignored))
+    if (is_abandoned(file)) fs::remove(file.path(), ignored);
 }
 
 }  // namespace

@@ -224,15 +224,13 @@ fs::path latent_scratch(const fs::path& cache) {
 }
 
 void clear_latent_scratch(const fs::path& cache) {
-  std::error_code error;
-  std::vector<fs::path> abandoned;
-  for (fs::directory_iterator file(cache, error), end; !error && file != end; file.increment(error))
-    if (is_abandoned(*file)) abandoned.push_back(file->path());
-  for (fs::directory_iterator file(latent_scratch(cache), error), end; !error && file != end; file.increment(error)) {
-    const auto name = file->path().stem().string();
-    if (is_abandoned_by(name.substr(name.find('-') + 1), *file)) abandoned.push_back(file->path());
+  std::error_code ignored;
+  for (const auto& file : list_folder(cache, ignored))
+    if (is_abandoned(file)) fs::remove(file.path(), ignored);
+  for (const auto& file : list_folder(latent_scratch(cache), ignored)) {
+    const auto name = file.path().stem().string();
+    if (is_abandoned_by(name.substr(name.find('-') + 1), file)) fs::remove(file.path(), ignored);
   }
-  for (const auto& path : abandoned) fs::remove(path, error);
 }
 
 namespace {

@@ -83,9 +83,9 @@ fs::path find_single_file(const fs::path& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) return is_single_file(path) ? path : fs::path();
   fs::path first;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-    if (is_single_file(entry->path()) && !is_of_text_encoder(entry->path()) && (first.empty() || entry->path() < first))
-      first = entry->path();
+  for (const auto& entry : list_folder(path, error))
+    if (is_single_file(entry.path()) && !is_of_text_encoder(entry.path()) && (first.empty() || entry.path() < first))
+      first = entry.path();
   return first;
 }
 

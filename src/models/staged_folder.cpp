@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <system_error>
-#include <vector>
 
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
@@ -28,13 +27,9 @@ void refuse_used(const fs::path& path) {
 // stays.
 void remove_leftovers(const fs::path& final_path) {
   const fs::path parent = final_path.has_parent_path() ? final_path.parent_path() : fs::path(".");
-  std::vector<fs::path> leftovers;
-  std::error_code error, ignored;
-  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
-    const fs::path& path = entry->path();
-    if (path.stem() == final_path.filename() && is_abandoned(*entry)) leftovers.push_back(path);
-  }
-  for (const auto& path : leftovers) fs::remove_all(path, ignored);
+  std::error_code ignored;
+  for (const auto& entry : list_folder(parent, ignored))
+    if (entry.path().stem() == final_path.filename() && is_abandoned(entry)) fs::remove_all(entry.path(), ignored);
 }
 
 void copy_file_durably(const fs::path& source, const fs::path& target) {

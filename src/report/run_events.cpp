@@ -37,8 +37,8 @@ std::string date_of(const std::string& when) {
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error, unknown;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->is_regular_file(unknown)) files.push_back(entry->path());
+  for (const auto& entry : list_folder(folder, error))
+    if (entry.is_regular_file(unknown)) files.push_back(entry.path());
   std::ranges::sort(files);
   return files;
 }

@@ -49,8 +49,7 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     on_root(world, [&] { refuse_abandoned(*from.checkpoint, bad); });
     start.checkpoint = find_checkpoint(run_of_checkpoint(from.checkpoint->path()), world, bad.first, trainers);
   }
-  std::string used_up;
-  on_root(world, [&] {
+  const auto used_up = broadcast_from_root(world, [&] {
     if (!start.checkpoint)
       throw Error(Exit::numerics,
                   fmt::format("{} were bad, and there is no checkpoint from before them", describe(bad)), cure);
@@ -59,13 +58,13 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     refuse_same_place(from.state.used_up, bad, state.step);
     auto steps = resume_state(*start.checkpoint, start.identity).used_up;
     steps.push_back({bad.first, bad.last, state.step});
-    used_up = nlohmann::json(steps).dump();
     log::warning("going back to {}; {} will be left out", start.checkpoint->path().string(), describe(bad));
     remember_used_up(run.path, *start.checkpoint, steps);
     StateFile(run.path, run.lease).update("running", state.point(), start.path(), "");
+    return nlohmann::json(steps).dump();
   });
   start.state = resume_state(*start.checkpoint, start.identity);
-  nlohmann::json::parse(world.broadcast(used_up)).get_to(start.state.used_up);
+  nlohmann::json::parse(used_up).get_to(start.state.used_up);
   return start;
 }
 

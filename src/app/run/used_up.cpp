@@ -30,13 +30,11 @@ void remember_used_up(const std::filesystem::path& run_dir, const CheckpointRead
 }
 
 void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
-  std::string known;
-  on_root(world, [&] {
-    if (!std::filesystem::exists(run_dir / run_file::rollback)) return;
+  const auto known = broadcast_from_root(world, [&]() -> std::string {
+    if (!std::filesystem::exists(run_dir / run_file::rollback)) return "";
     const auto json = read_json_object(run_dir / run_file::rollback);
-    if (json.value("digest", "") == digest_of(*start.checkpoint)) known = json.at("used_up").dump();
+    return json.value("digest", "") == digest_of(*start.checkpoint) ? json.at("used_up").dump() : "";
   });
-  known = world.broadcast(known);
   if (!known.empty()) nlohmann::json::parse(known).get_to(start.state.used_up);
 }
 

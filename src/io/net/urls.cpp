@@ -108,10 +108,10 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
                                          const std::string& directory) {
   std::set<std::string> tars, tables, lists;
   for (const std::string& name : names) {
-    if (name.starts_with('.')) continue;
-    if (is_kind(name, ArchiveKind::tar)) tars.insert(name);
-    if (is_kind(name, ArchiveKind::parquet)) tables.insert(name);
-    if (is_kind(name, ArchiveKind::list)) lists.insert(name);
+    const auto archive = try_archive_name(name);
+    if (name.starts_with('.') || !archive) continue;
+    auto& of_its_kind = archive->kind == ArchiveKind::tar ? tars : archive->kind == ArchiveKind::list ? lists : tables;
+    of_its_kind.insert(name);
   }
   std::set<std::string> chosen;
   if (archives == Archives::list) chosen = lists;
