@@ -55,6 +55,7 @@ struct AutoencoderPlan {
   Roles roles = {};
   DataPlan data = {};
   Routing routing = {};
+  int micro_batch = 1;
   ShardPlan shards = {};
   Start start = {};
   bool is_finished = false;                   // all was trained and exported before
@@ -80,9 +81,9 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   on_all(world, [&] {
     plan.roles = all_in_one_roles(session.world.size());
     plan.routing = plan_routing(plan.roles, plan.stripes());
-    const int micro_batch = micro_batch_of_share(plan.routing, c.batch.global, c.batch.micro);
+    plan.micro_batch = micro_batch_of_share(plan.routing, c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
-    check_passes(plan.routing, plan.shards, micro_batch, images_of_one_pass);
+    check_passes(plan.routing, plan.shards, plan.micro_batch, images_of_one_pass);
   });
   check_gpus(session, plan.roles.trainers);
   const auto identity =
@@ -177,7 +178,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   auto stream = loader.start(*source, own, make_stream_options(c.data, session.threads), plan.start.state.cursors);
 
   AutoencoderTask task(vae, stream,
-                       {c.autoencoder, c.run.seed, c.batch.global, c.batch.micro, own, c.batch.global / plan.stripes(),
+                       {c.autoencoder, c.run.seed, c.batch.global, plan.micro_batch, own, c.batch.global / plan.stripes(),
                         session.device, dtype});
   const auto loop = c.loop(identity_of_losses(plan.start.identity));
   const auto result = run_loop({.task = task,
@@ -209,7 +210,7 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   const fs::path dir = c.run.dir.value;
   on_root(group, [&] { check_disk_space(c, checkpoint_bytes(*vae, c.ema.enabled), plan.start.state.point()); });
   const std::string role = "trainer";
-  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role, c.batch.micro),
+  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root(), describe_work(plan.roles, plan.routing, group.rank()));
   return run_in_folder(session, dir, lease, role, watch, [&] {

@@ -34,8 +34,9 @@ Spool::Place Spool::append(std::string_view bytes) {
   }
   for (std::uint64_t at = place.offset; !bytes.empty();) {
     const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (written < 0 && errno != EINTR) fail_errno("cannot write a temporary file in", directory_);
-    if (written <= 0) continue;
+    if (written == 0) errno = EIO;
+    if (written == 0 || (written < 0 && errno != EINTR)) fail_errno("cannot write a temporary file in", directory_);
+    if (written < 0) continue;
     at += static_cast<std::uint64_t>(written);
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }

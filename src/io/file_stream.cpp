@@ -13,7 +13,7 @@ std::size_t FileStream::read(std::span<std::byte> buffer) {
     const ssize_t got = ::read(file_.descriptor(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_errno("cannot read", file_.path());
-    if (got == 0 && !buffer.empty() && position_ < file_.size()) fail_shortened(file_.path());
+    if (got == 0 && !buffer.empty()) file_.check_end(position_);
     position_ += static_cast<std::uint64_t>(got);
     return static_cast<std::size_t>(got);
   }

@@ -37,8 +37,7 @@ std::size_t InputFile::read_at(std::uint64_t offset, std::span<std::byte> out) c
   while (read < out.size()) {
     const ssize_t got = ::pread(fd_, out.data() + read, out.size() - read, static_cast<off_t>(offset + read));
     if (got == 0) {
-      // Not so where the size is no count of bytes, as of files in /sys.
-      if (offset + read < bytes_ && size_of(fd_, path_) < bytes_) fail_shortened(path_);
+      check_end(offset + read);
       break;
     }
     if (got > 0) {
@@ -48,6 +47,11 @@ std::size_t InputFile::read_at(std::uint64_t offset, std::span<std::byte> out) c
     }
   }
   return read;
+}
+
+// The size at opening does not say it alone: it is no count of bytes in /sys and on some FUSE mounts.
+void InputFile::check_end(std::uint64_t offset) const {
+  if (offset < bytes_ && size_of(fd_, path_) < bytes_) fail_shortened(path_);
 }
 
 }  // namespace millrace

@@ -22,6 +22,8 @@ class InputFile {
   // Returns how many bytes there were; less than asked for at the end of the file, which comes before size() where that
   // is no count of bytes.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  // A read at `offset` has found the end: throws NOTE [Cut short] where that is nearer than when the file was opened.
+  void check_end(std::uint64_t offset) const;
 
  private:
   const std::string path_;
