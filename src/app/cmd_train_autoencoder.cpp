@@ -178,8 +178,8 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   auto stream = loader.start(*source, own, make_stream_options(c.data, session.threads), plan.start.state.cursors);
 
   AutoencoderTask task(vae, stream,
-                       {c.autoencoder, c.run.seed, c.batch.global, plan.micro_batch, own, c.batch.global / plan.stripes(),
-                        session.device, dtype});
+                       {c.autoencoder, c.run.seed, c.batch.global, plan.micro_batch, own,
+                        c.batch.global / plan.stripes(), session.device, dtype});
   const auto loop = c.loop(identity_of_losses(plan.start.identity));
   const auto result = run_loop({.task = task,
                                 .model = training.model,
