@@ -54,6 +54,11 @@ void ShardGroups::share_with_replicas(const torch::Tensor& shard, int from_repli
   across_replicas->join(across_replicas->mark());
 }
 
+ShardGroups::Mark ShardGroups::mark() const {
+  return {.within = within_replica ? within_replica->mark() : 0,
+          .across = across_replicas ? across_replicas->mark() : 0};
+}
+
 void ShardGroups::join(const Mark& mark) const {
   if (within_replica) within_replica->join(mark.within);
   if (across_replicas) across_replicas->join(mark.across);

@@ -34,6 +34,8 @@ struct ShardGroups {
   // Each bucket := the shards of all; several are one transfer.
   Mark gather(std::span<const torch::Tensor> shards, std::span<const torch::Tensor> buckets) const;
 
+  // Behind all that was started.
+  Mark mark() const;
   // What is computed from now on waits for the transfers before the mark (comm/collectives.h).
   void join(const Mark& mark) const;
   // The host waits for all of them.

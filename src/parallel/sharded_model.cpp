@@ -99,6 +99,12 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<std::str
 ShardedModel::~ShardedModel() {
   if (layers_wait_) nn::set_parameter_source(module_, nullptr);
   for (const auto& parameter : adopted_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  // The gathers behind the last update are under way: what is computed next may be given their memory.
+  try {
+    groups_->join(groups_->mark());
+  } catch (const Error&) {
+    // The GPU has failed, which whoever uses it next will be told.
+  }
 }
 
 const ShardPlan& ShardedModel::plan() const {

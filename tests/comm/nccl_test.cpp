@@ -242,7 +242,7 @@ class Gate {
 // Everything is queued before the first of it may run, so what is seen is the order on the GPU. The gather takes long
 // enough that its last byte would be overwritten before it is read, and read before it is written.
 TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
-  constexpr std::size_t bytes = std::size_t{256} << 20;
+  const std::size_t bytes = (std::size_t{256} << 20) / static_cast<std::size_t>(size());
   const GpuBuffer own(bytes, WireType::byte), all(bytes * size(), WireType::byte), seen(1, WireType::byte);
   const auto last = [](Buffer buffer) { return buffer.begin() + buffer.count - 1; };
 

@@ -17,12 +17,12 @@ inline void expect_mentions(const Outcome& outcome, const std::string& text) {
   EXPECT_NE(outcome.output.find(text), std::string::npos) << "no \"" << text << "\" in\n" << outcome.output;
 }
 
-// The file of the trained weights, exported from a run's newest checkpoint.
-inline std::string weights_of(const std::string& run) {
+// The file of the trained weights (raw or ema), exported from a run's newest checkpoint.
+inline std::string weights_of(const std::string& run, const std::string& which = "raw") {
   const auto out = workshop() / (run + "-pipeline");
   fs::remove_all(out);
   const auto exported =
-      shell(millrace + " export --run " + (workshop() / run).string() + " --out " + out.string() + " weights=raw");
+      shell(millrace + " export --run " + (workshop() / run).string() + " --out " + out.string() + " weights=" + which);
   EXPECT_EQ(exported.exit_code, 0) << exported.output;
   return (out / "unet/diffusion_pytorch_model.safetensors").string();
 }
