@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/temp_dir.h"
+#include "error_of.h"
 #include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/run_lease.h"
@@ -13,11 +14,13 @@
 #include "millrace/core/append_file.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "own_log.h"
 
 namespace millrace {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Folders alone: what is in them is nothing to retention.
 class Retention : public ::testing::Test {
@@ -118,6 +121,32 @@ TEST_F(Retention, WhatGoesLastIsTheNewest) {
   EXPECT_TRUE(std::filesystem::exists(lines));
 }
 
+// What people have put beside them, under names of their own, is theirs.
+TEST_F(Retention, OfTheDamagedOnesTheLastStays) {
+  const auto checkpoints = folder_.path() / "checkpoints";
+  const auto names = [&] {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints))
+      all.insert(entry.path().filename().string());
+    return all;
+  };
+  make({1, 2, 10});
+  write_file_atomically(path(10) / "MANIFEST.json", "the last");
+  for (const char* name : {"step-00000005.damaged", "step-00000010.damaged", "mine.damaged", "step-9.damaged",
+                           "step-00000010.damaged-by-me"}) {
+    std::filesystem::create_directory(checkpoints / name);
+    write_file_atomically(checkpoints / name / "MANIFEST.json", "another");
+  }
+  put_aside(path(10));
+  EXPECT_THAT(names(), ElementsAre("mine.damaged", "step-00000001", "step-00000002", "step-00000010.damaged",
+                                   "step-00000010.damaged-by-me", "step-9.damaged"));
+  EXPECT_EQ(read_file(checkpoints / "step-00000010.damaged/MANIFEST.json"), "the last");
+  put_aside(path(2));
+  EXPECT_THAT(names(), ElementsAre("mine.damaged", "step-00000001", "step-00000002.damaged",
+                                   "step-00000010.damaged-by-me", "step-9.damaged"));
+  EXPECT_EQ(read_file(checkpoints / "mine.damaged/MANIFEST.json"), "another");
+}
+
 std::string reopened(const std::string& text, std::int64_t last_step) {
   test::TempDir run;
   const auto path = run.write("metrics.jsonl", text);
@@ -147,6 +176,72 @@ TEST(LineFiles, LoseLinesThatAreNotInOneBlock) {
 
 TEST(LineFiles, LoseALineCutShortByACrash) {
   EXPECT_EQ(reopened("{\"step\":1}\n{\"step\":2,\"lo", 5), "{\"step\":1}\n{\"step\":99}\n");
+}
+
+// Of a life that went back from step 3 to step 1; now a start goes on from 3 again.
+class EventFiles : public ::testing::Test {
+ protected:
+  EventFiles() {
+    std::filesystem::create_directories(run_.path() / "checkpoints" / step_name(3));
+    run_.write("metrics.jsonl", "{\"step\":1}\n");
+    run_.write("metrics.jsonl.beyond-step-00000001", "{\"step\":2}\n{\"step\":3}\n");
+  }
+  std::string lines() const { return read_file(run_ / "metrics.jsonl"); }
+  Error refusal() const {
+    return test::error_of([&] { cut_line_files(run_.path(), 3); });
+  }
+  // Nothing has changed: the next start has all that it needs to try again.
+  void expect_untouched() const {
+    EXPECT_EQ(lines(), "{\"step\":1}\n");
+    EXPECT_EQ(read_file(run_ / "metrics.jsonl.beyond-step-00000001"), "{\"step\":2}\n{\"step\":3}\n");
+  }
+
+  test::TempDir run_;
+  const std::filesystem::path events_ = run_ / "tensorboard";
+  const std::string ending_ = ".beyond-step-00000001";
+};
+
+TEST_F(EventFiles, AFolderThatCannotBeListedEndsTheStartBeforeLinesComeBack) {
+  std::filesystem::create_symlink("tensorboard", events_);  // ELOOP
+  const auto error = refusal();
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_THAT(error.what(), HasSubstr("cannot read " + events_.string()));
+  expect_untouched();
+}
+
+TEST_F(EventFiles, WhatIsNoFolderHoldsNone) {
+  run_.write("tensorboard", "in the way");
+  cut_line_files(run_.path(), 3);
+  EXPECT_EQ(lines(), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  EXPECT_EQ(read_file(events_), "in the way");
+}
+
+// A viewer would hide the lines that come back.
+TEST_F(EventFiles, WhatWasGivenUpAndCannotBeRemovedEndsTheStart) {
+  const auto kept = events_ / ("events.1" + ending_);
+  std::filesystem::create_directories(kept / "in the way");
+  const auto error = refusal();
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_THAT(error.what(), HasSubstr("cannot remove " + kept.string()));
+  expect_untouched();
+}
+
+// Once the lines of before are abandoned: what a viewer shows is no reason not to train.
+TEST_F(EventFiles, WhatCannotGetItsNameIsOnlyToldOf) {
+  std::filesystem::remove(run_ / "metrics.jsonl.beyond-step-00000001");
+  std::filesystem::create_directories(events_ / "events.2" / "in the way");
+  for (const char* name : {"events.1", "events.2", "events.3"}) write_file_atomically(events_ / (name + ending_), name);
+  run_.write("metrics.jsonl", "{\"step\":1}\n{\"step\":4}\n");
+  const test::OwnLog log;
+  cut_line_files(run_.path(), 3);
+  EXPECT_EQ(log.count("TensorBoard will not show all steps"), 1) << log.text();
+  EXPECT_EQ(log.count((events_ / ("events.2" + ending_)).string()), 1) << log.text();
+  EXPECT_EQ(lines(), "{\"step\":1}\n");
+  for (const char* name : {"events.1", "events.3"}) {
+    EXPECT_EQ(read_file(events_ / name), name);
+    EXPECT_FALSE(std::filesystem::exists(events_ / (name + ending_))) << name;
+  }
+  EXPECT_EQ(read_file(events_ / ("events.2" + ending_)), "events.2");
 }
 
 // What CheckpointWriter removes is room for a checkpoint.
