@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "error_of.h"
 #include "millrace/checkpoint/restore.h"
 #include "millrace/checkpoint/tensors.h"
 #include "millrace/comm/fault.h"
@@ -828,6 +829,18 @@ TEST(BadRows, ARestartIsNotTheEndOfThePassesBeforeIt) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["rows"], 60);
   EXPECT_EQ(lines[0]["rejected"].dump(), R"({"decode_error":30})");
+}
+
+// Rank 0 alone has one: the others would train without it, or wait for it.
+TEST(Progress, ThatCannotBeginEndsTheStartOfAllRanks) {
+  const RunFolder folder;
+  if (test_world().rank() == 0) std::filesystem::create_symlink("elsewhere", folder.path() / "metrics.jsonl");
+  test_world().group().barrier();
+  const auto error = test::error_of([&] { run(quick(folder, Duration::steps(1)), {{1}}); });
+  test_world().group().barrier();
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("metrics.jsonl is a symbolic link to elsewhere"), std::string::npos)
+      << error.what();
 }
 
 // The last test: from here on this process has a file of faults, of which it writes one, and whatever throws out of a
