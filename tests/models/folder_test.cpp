@@ -16,6 +16,7 @@
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/weights.h"
+#include "model_index.h"
 #include "test_data.h"
 
 namespace millrace {
@@ -232,6 +233,20 @@ TEST_F(DamagedPipeline, ASoundUNetForInpaintingIsDescribed) {
   fs::remove(folder / "unet/diffusion_pytorch_model.fp16.safetensors");
   save_weights(weights_of(*make_unet(read_json(folder / "unet/config.json"), 0)), folder / "unet", diffusers_stem);
   EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST(ModelIndex, AnEntryThatNamesNoClassIsThatOfNoPart) {
+  for (const char* entry : {"[null, null]", R"(["diffusers", null])", R"([null, "UNet2DConditionModel"])"}) {
+    EXPECT_TRUE(is_absent(json::parse(entry))) << entry;
+    EXPECT_FALSE(is_listed(json::parse(entry))) << entry;
+  }
+  EXPECT_FALSE(is_absent(json::parse(R"(["diffusers", "UNet2DConditionModel"])")));
+  EXPECT_TRUE(is_listed(json::parse(R"(["diffusers", "UNet2DConditionModel"])")));
+  for (const char* setting : {"null", "false", "0.18215", R"("PNDM")", "[]", "[null]", "[null, null, null]",
+                              R"([null, 1])", R"([["a"], null])", R"({"a": null, "b": null})"}) {
+    EXPECT_FALSE(is_absent(json::parse(setting))) << setting;
+    EXPECT_FALSE(is_listed(json::parse(setting))) << setting;
+  }
 }
 
 TEST_F(DamagedPipeline, AnEntryWithoutAClassIsThatOfNoPart) {
