@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <latch>
 #include <thread>
 
 #include "images.h"
@@ -240,6 +241,30 @@ TEST(DownloadResume, TheSpoolHasANameThatALaterStartKnows) {
     found |= fs::read_symlink(fd, closed).string().starts_with(known);
   }
   EXPECT_TRUE(found);
+}
+
+// Each at its own place, whichever thread came when.
+TEST(DownloadSpool, GivesBackWhatSeveralThreadsAppend) {
+  constexpr int threads = 4, pieces = 40000;
+  const auto piece = [](int thread, int number) {
+    return std::string(static_cast<std::size_t>(number % 20), static_cast<char>('a' + (thread + 7 * number) % 26));
+  };
+  const TempDir dir;
+  Spool spool(dir.path());
+  std::vector<std::vector<Spool::Place>> places(threads);
+  {
+    std::latch ready(threads);
+    std::vector<std::jthread> running;
+    for (int thread = 0; thread < threads; ++thread)
+      running.emplace_back([&, thread] {
+        ready.arrive_and_wait();
+        for (int i = 0; i < pieces; ++i) places[thread].push_back(spool.append(piece(thread, i)));
+      });
+  }
+  int wrong = 0;
+  for (int thread = 0; thread < threads; ++thread)
+    for (int i = 0; i < pieces; ++i) wrong += spool.read(places[thread][i]) != piece(thread, i);
+  EXPECT_EQ(wrong, 0) << "of " << threads * pieces;
 }
 
 TEST(DownloadProgressLine, SaysWhoseShareItIs) {
