@@ -3,27 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "e2e/program.h"
+#include "e2e/weights.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
-#include "millrace/io/safetensors.h"
 
 namespace millrace::e2e {
 namespace {
 
 using testing::HasSubstr;
-
-// Overwrites the first number of an fp32 tensor.
-void set_first_number(const fs::path& file, const std::string& tensor, float value) {
-  std::uint64_t data_bytes = 0, begin = 0;
-  {
-    const SafetensorsFile weights(file);
-    for (const auto& info : weights.tensors()) data_bytes = std::max(data_bytes, info.end);
-    begin = weights.info(tensor).begin;
-  }
-  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-  stream.seekp(static_cast<std::streamoff>(fs::file_size(file) - data_bytes + begin));
-  stream.write(reinterpret_cast<const char*>(&value), sizeof value);
-}
 
 // A copy of the tiny pipeline with `value` in one tensor of FILE; returns that file.
 fs::path broken_pipeline(const std::string& name, const std::string& file, const std::string& tensor, float value) {

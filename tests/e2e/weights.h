@@ -1,5 +1,9 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,6 +26,19 @@ inline Weights read_weights(const std::filesystem::path& path) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   }
   return weights;
+}
+
+// Overwrites the first number of an fp32 tensor.
+inline void set_first_number(const std::filesystem::path& file, const std::string& tensor, float value) {
+  std::uint64_t data_bytes = 0, begin = 0;
+  {
+    const SafetensorsFile weights(file);
+    for (const auto& info : weights.tensors()) data_bytes = std::max(data_bytes, info.end);
+    begin = weights.info(tensor).begin;
+  }
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(static_cast<std::streamoff>(std::filesystem::file_size(file) - data_bytes + begin));
+  stream.write(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 // Calls compare(left, right) with each tensor of `a` and its own of `b`; false where the two do not have the same ones.
