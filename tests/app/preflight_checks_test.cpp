@@ -104,6 +104,34 @@ TEST(Checks, GoOnAfterASuspect) {
   EXPECT_THAT(error_of([&] { checkup.finish(); }).what(), HasSubstr(place.suspect() + ": data: EIO"));
 }
 
+// Of ranks 0 and 1 on n0, 2 and 3 on n1, where each sees the first GPU of its host.
+Row judge_first_gpus(const Checkup& checkup, const Roles& roles) {
+  Answers answers;
+  for (const char* uuid : {"GPU-a", "GPU-a", "GPU-b", "GPU-b"}) {
+    answers.emplace_back();
+    answers.back().facts = {{"device", "H200"}, {"kind", "GPU"}, {"uuid", uuid}, {"free", 1 << 30}, {"share", 0.9}};
+  }
+  return judge_devices(checkup, answers, roles);
+}
+
+// No host is unlike the others, so nobody is suspect; NCCL does not join them all the same.
+TEST(SharedGpus, OfTrainersEndTheCheckup) {
+  Place place;
+  Checkup checkup(place.world, {"n0", "n0", "n1", "n1"}, place.deadline);
+  const auto error =
+      error_of([&] { checkup.conclude([&] { return judge_first_gpus(checkup, all_in_one_roles(4)); }); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_THAT(error.what(), HasSubstr("ranks 0, 1 use the same GPU, GPU-a, and 2 of them train"));
+}
+
+TEST(SharedGpus, OfATrainerAndAProducerAreTold) {
+  Place place;
+  Checkup checkup(place.world, {"n0", "n0", "n1", "n1"}, place.deadline);
+  const auto row = judge_first_gpus(checkup, {.trainers = {0, 2}, .producers = {1, 3}});
+  EXPECT_THAT(row.detail, HasSubstr("up to 2 ranks share a GPU, which makes each slower"));
+  EXPECT_TRUE(row.suspects.empty());
+}
+
 // As of two nodes whose lists of archives differ at their end.
 TEST(Program, SettingsThatAreLargerThanAMessageAreCompared) {
   Place place;

@@ -18,6 +18,9 @@ Loaded<TrainConfig> check_program(Checkup& checkup, const CommandLine& line);
 void check_clocks(Checkup& checkup);
 // Threads, memory and GPUs; who does what.
 void check_machines(Checkup& checkup, Session& session, TrainPlan& plan);
+// The line about devices, by what ranks have told of theirs: "device", "kind", and of a GPU "uuid", "free" and "share".
+// Error(usage) where trainers share one and no host is unlike the others. Communicates nothing.
+Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& roles);
 void check_model_folder(Checkup& checkup, TrainPlan& plan);
 // Returns the ranks that have the role of this one.
 Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, config::Report& report);

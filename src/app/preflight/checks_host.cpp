@@ -140,6 +140,8 @@ Row judge_machines(const Checkup& checkup, const Answers& answers) {
                       format_bytes(answers[available.rank].facts.at("memory").get<std::uint64_t>()))};
 }
 
+}  // namespace
+
 Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& roles) {
   Row row;
   std::map<std::pair<bool, std::string>, int> counts;  // trainers' devices, then producers'
@@ -170,8 +172,6 @@ Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& r
   judge_shared_gpus(uuids, roles.trainers);
   return row;
 }
-
-}  // namespace
 
 Loaded<TrainConfig> check_program(Checkup& checkup, const CommandLine& line) {
   Loaded<TrainConfig> loaded;
