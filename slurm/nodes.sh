@@ -93,11 +93,13 @@ nodes_in_state() {
   sinfo -a -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u
 }
 
-# A node may start a step and yet be without the file system. What it says otherwise is in a file of the node's name.
+# A node may start a step and yet be without the file system, or start none and be called well (NOTE [Nothing started]). What it says is in
+# a file of the node's name.
 # shellcheck disable=SC2016  # expanded where it runs
 answers() {
   timeout -k 5 60 "${small_step[@]}" --nodelist="$1" sh -c \
-    'command -v "$0" > /dev/null && test -d "$1" || { echo "it has no $0, or no $1"; exit 1; }' "$MILLRACE" "$PWD" &> "$scratch/answer.$1"
+    'command -v "$0" > /dev/null && test -d "$1" && echo well || { echo "it has no $0, or no $1"; exit 1; }' "$MILLRACE" "$PWD" \
+    &> "$scratch/answer.$1" && grep -qx well "$scratch/answer.$1"
 }
 
 # answer_together NODE...: those that say their name in one step on all of them. Beside a dead node or one that hangs, the others do.

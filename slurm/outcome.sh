@@ -316,7 +316,7 @@ tell_how_to_go_on() {
 describe_end() {
   local file files option count=0
   know_progress
-  say "ended with code $1, STATE says `json_value "$run_dir/STATE" state`, $reached reached"
+  say "ended with code $1${run_dir:+, STATE says `json_value "$run_dir/STATE" state`}, $reached reached"
   files=`fault_files`
   for option in -L -l; do  # as a rule those with 74 end because the others do
     printf %s "$files" | xargs -r -d '\n' grep -s "$option" '"exit": *74\b'

@@ -26,7 +26,7 @@ unset MILLRACE_END_TIME           # of the job this one was submitted from
 export SLURM_TIME_FORMAT=standard # for `date`
 
 # In front of srun: without the job's own numbers, or those of the job this one was submitted from, which would contradict the options.
-own_memory=(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU -u SLURM_MEM_PER_NODE)
+own_memory=(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU -u SLURM_MEM_PER_NODE -u SRUN_CPUS_PER_TASK)
 own_numbers=("${own_memory[@]}")
 for number in NTASKS NPROCS NTASKS_PER_{NODE,GPU,SOCKET} TASKS_PER_NODE NNODES JOB_NUM_NODES GPUS GPUS_PER_{NODE,TASK,SOCKET} \
   CPUS_PER_GPU CPUS_PER_TASK TRES_PER_TASK; do
@@ -48,8 +48,11 @@ no_answer() {
   leave requeue
 }
 
-# A field of this job as Slurm knows it now, not as it was at the start.
-job_field() { scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | grep -oE " $1=[^ ]*" | cut -d= -f2-; }
+# A field of this job as Slurm knows it now, not as it was at the start. Its name may look like one, and a comment or the command, which
+# come later.
+job_field() {
+  scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | sed 's/ JobName=.* UserId=/ UserId=/' | grep -oE " $1=[^ ]*" | head -n 1 | cut -d= -f2-
+}
 
 # patiently COMMAND...: its first answer that is not empty, for two minutes: a controller may be away for a while.
 patiently() {
@@ -72,9 +75,10 @@ forget_foreign_numbers() {
 
 # scontrol requeue, scancel and squeue take the id of one of an array's tasks for the whole array.
 refuse_array() {
-  if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n `job_field ArrayJobId` ]]; then
-    die 2 "a job array cannot be requeued task by task: submit a job for each run"
-  fi
+  local shown
+  if [[ -z ${SLURM_ARRAY_JOB_ID:-} ]]; then return; fi  # it may be of the job this one was submitted from
+  shown=`patiently scontrol show job -o "$SLURM_JOB_ID"` || no_answer "scontrol does not tell whether job $SLURM_JOB_ID is of an array"
+  if [[ $shown == *" ArrayJobId="* ]]; then die 2 "a job array cannot be requeued task by task: submit a job for each run"; fi
 }
 
 # --gpus-per-node=0 means none, whatever --exclusive gives.
@@ -222,11 +226,21 @@ plan_step() {
   options+=(${MILLRACE_SRUN:-})
 }
 
+# NOTE [Nothing started] srun may end with 0 where none of its tasks could be started (up to 25.11), as where a dead step has left its
+# socket behind. So a rank on this node leaves a mark. In containers, which come by MILLRACE_SRUN or --container, /tmp may be another one.
+mark_of_launch() {
+  if [[ ! -d $scratch || -n ${MILLRACE_SRUN:-}${SLURM_CONTAINER:-} ]]; then return; fi
+  if [[ -z ${SLURM_HET_SIZE:-} && " ${placed[*]} " != *" $SLURMD_NODENAME "* ]]; then return; fi
+  rm -f "$scratch/launched"
+  mark=$scratch/launched
+}
+
 # One launch on `nodes`; its code is in `code`.
 # shellcheck disable=SC2016  # expanded where it runs
 launch() {
-  local options prefix
+  local options prefix mark=""
   plan_step
+  mark_of_launch
   say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it, `on_nodes`: srun ${options[*]}"
   export_end_time
   before_launch
@@ -234,19 +248,26 @@ launch() {
   runs_once "$@" || start_clock
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
   # sh: where the program is not there, a rank ends with 127. Slurm itself would say ENOENT, which is 2, the code of wrong settings.
-  "${prefix[@]}" setsid srun "${options[@]}" sh -c 'exec "$0" "$@"' "$MILLRACE" "$@" &
+  "${prefix[@]}" setsid srun "${options[@]}" sh -c 'if [ "$0" ]; then true 2> /dev/null > "$0"; fi; exec "$@"' "$mark" "$MILLRACE" "$@" &
   step_pid=$!
   tell_ranks  # where the signal came just before
   await "$step_pid"
   code=$?
   step_pid=""
+  if ((code == 0)) && [[ -n $mark && -d $scratch && ! -e $mark ]]; then
+    say "srun ended with 0, but no rank was started on this node"
+    code=1
+  fi
   after_launch
 }
+
+# A file of results that is newer than the ranks of this launch.
+written_in_launch() { find -H "$out_dir" -type f -newer "$scratch/launched" -print -quit 2> /dev/null; }
 
 # Where the first launch ends within a minute, by a code that is none of the program's, before a rank has written anything.
 hint_at_mpi() {
   case $code in 0 | 2 | 70 | 7[4-8] | 126 | 127) return ;; esac
-  if ((lasted >= 60 || worked)) || [[ -n `fault_files` ]]; then return; fi
+  if ((lasted >= 60 || worked)) || [[ -n `fault_files``written_in_launch` ]]; then return; fi
   say "hint: if MPI did not start: srun --mpi=list tells what to set MILLRACE_MPI to ('${MILLRACE_MPI-pmix}' now; empty: what the site has set)"
 }
 
@@ -310,8 +331,9 @@ still_ours() {
     PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($job_state)" ;;
     *)
       if take_back; then die 75 "back to the queue: Slurm has ended the job for another one"; fi
+      if ((`job_field Restarts` + 0 > ${SLURM_RESTART_COUNT:-0})); then die 75 "Slurm itself requeues the job ($job_state)"; fi
       tell_how_to_go_on
-      die 75 "the job is not given back to the queue: it is $job_state"
+      die 75 "the job is not given back to the queue: it is $job_state; submit it again to go on"
       ;;
   esac
 }
@@ -561,7 +583,7 @@ supervise() {
 }
 
 trap clean_up EXIT
-for signal in TERM USR1 USR2; do
+for signal in TERM INT HUP USR1 USR2; do
   # shellcheck disable=SC2064  # expanded now
   trap "tell $signal" "$signal"
 done

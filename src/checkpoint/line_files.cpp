@@ -25,7 +25,9 @@ constexpr std::uint64_t line_block = 1 << 20;  // bytes
 bool is_line_up_to(std::string_view line, std::int64_t last_step) {
   if (!line.ends_with('\n')) return false;  // cut short by a crash
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.value("step", std::int64_t{0}) <= last_step;
+  if (!json.is_object()) return false;
+  const auto step = json.find("step");
+  return step == json.end() || !step->is_number() || step->get<double>() <= static_cast<double>(last_step);
 }
 
 std::string read_block(const InputFile& file, std::uint64_t begin, std::uint64_t bytes) {

@@ -100,13 +100,14 @@ void keep_for_good(const fs::path& checkpoint) {
   write_file_atomically(checkpoint / keep_name, "");
 }
 
-void put_aside(const fs::path& checkpoint) {
+bool put_aside(const fs::path& checkpoint) {
   std::error_code error;
   for (const auto& entry : list_folder(checkpoint.parent_path(), error))
     if (entry.path().extension() == ".damaged" && step_of_name(entry.path().stem().string()))
       fs::remove_all(entry.path(), error);
   fs::rename(checkpoint, checkpoint.string() + ".damaged", error);
   if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
+  return !error;
 }
 
 void delete_old(const fs::path& run_dir, std::int64_t newest, int keep, const std::set<std::int64_t>& unread) {

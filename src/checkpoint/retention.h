@@ -25,7 +25,8 @@ void keep_for_good(const std::filesystem::path& checkpoint);
 
 // Renames one that is not what was written to step-N.damaged, for people to look at, and deletes the one before: a disk
 // that loses what it takes would be full of them.
-void put_aside(const std::filesystem::path& checkpoint);
+// False, with a warning, where it keeps its name.
+bool put_aside(const std::filesystem::path& checkpoint);
 
 // Deletes what is older than the newest `keep` up to `newest`, but for what is marked to stay. What is newer counts for
 // nothing: it was passed over as damaged, or comes from before a restart from an older step. Nor do the steps in

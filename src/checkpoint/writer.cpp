@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "millrace/checkpoint/file_plan.h"
 #include "millrace/checkpoint/manifest.h"
@@ -381,12 +382,12 @@ CheckpointWriter::Found CheckpointWriter::settle() {
                    read_back->checkpoint().string(), *unreadable);
     return Found::unread;
   }
-  last_step_ = step_before_;
+  const auto damaged_step = std::exchange(last_step_, step_before_);
   last_point_ = point_before_;
   if (is_root) {
     log::warning("{} was written, but cannot be read back as it was: {}; earlier checkpoints stay",
                  read_back->checkpoint().string(), *damage);
-    put_aside(read_back->checkpoint());
+    if (!put_aside(read_back->checkpoint())) unread_.insert(damaged_step);
   }
   return Found::damaged;
 }

@@ -34,7 +34,8 @@ json exported_index(const PipelineFolder& source, const SchedulerConfig& schedul
   json index = model_index(scheduler.class_name());
   for (const auto& [key, value] : source.index().items()) {
     const bool is_kept = !has_trained_unet || (index.contains(key) && key != "_class_name");
-    if (is_kept && !is_absent(value)) index[key] = value;
+    const bool is_part = index.contains(key) && index[key].is_array();
+    if (is_kept && (is_part ? is_listed(value) : !is_absent(value))) index[key] = value;
   }
   index.erase("_name_or_path");
   index["_diffusers_version"] = diffusers_format_version;

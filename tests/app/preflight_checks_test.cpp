@@ -124,6 +124,17 @@ TEST(SharedGpus, OfTrainersEndTheCheckup) {
   EXPECT_THAT(error.what(), HasSubstr("ranks 0, 1 use the same GPU, GPU-a, and 2 of them train"));
 }
 
+// They would meet at sums of gradients, and wait for each other there.
+TEST(Devices, ThatCannotTrainTogetherEndTheCheckup) {
+  Place place;
+  const Checkup checkup(place.world, {"n0", "n0"}, place.deadline);
+  Answers answers(2);
+  answers[0].facts = {{"device", "EPYC"}, {"kind", "CPU"}};
+  answers[1].facts = {{"device", "H200"}, {"kind", "GPU"}, {"uuid", "GPU-a"}, {"free", 1 << 30}, {"share", 0.9}};
+  EXPECT_TRUE(judge_devices(checkup, answers, all_in_one_roles(2)).ends);
+  EXPECT_FALSE(judge_devices(checkup, answers, {.trainers = {1}, .producers = {0}}).ends);
+}
+
 TEST(SharedGpus, OfATrainerAndAProducerAreTold) {
   Place place;
   Checkup checkup(place.world, {"n0", "n0", "n1", "n1"}, place.deadline);

@@ -137,14 +137,15 @@ TEST_F(Retention, OfTheDamagedOnesTheLastStays) {
     std::filesystem::create_directory(checkpoints / name);
     write_file_atomically(checkpoints / name / "MANIFEST.json", "another");
   }
-  put_aside(path(10));
+  EXPECT_TRUE(put_aside(path(10)));
   EXPECT_THAT(names(), ElementsAre("mine.damaged", "step-00000001", "step-00000002", "step-00000010.damaged",
                                    "step-00000010.damaged-by-me", "step-9.damaged"));
   EXPECT_EQ(read_file(checkpoints / "step-00000010.damaged/MANIFEST.json"), "the last");
-  put_aside(path(2));
+  EXPECT_TRUE(put_aside(path(2)));
   EXPECT_THAT(names(), ElementsAre("mine.damaged", "step-00000001", "step-00000002.damaged",
                                    "step-00000010.damaged-by-me", "step-9.damaged"));
   EXPECT_EQ(read_file(checkpoints / "mine.damaged/MANIFEST.json"), "another");
+  EXPECT_FALSE(put_aside(path(3))) << "there is none";
 }
 
 std::string reopened(const std::string& text, std::int64_t last_step) {
@@ -159,6 +160,11 @@ TEST(LineFiles, ThatAreNotThereAreNotMade) {
   test::TempDir run;
   cut_line_files(run.path(), 0);
   EXPECT_TRUE(std::filesystem::is_empty(run.path()));
+}
+
+TEST(LineFiles, MayHaveStepsThatAreNoNumbers) {
+  const std::string lines = "{\"step\":2}\n{\"step\":null,\"note\":\"mine\"}\n{\"step\":\"three\"}\n";
+  EXPECT_EQ(reopened(lines + "{\"step\":3}\n", 2), lines + "{\"step\":99}\n");
 }
 
 TEST(LineFiles, LoseWhatAResumedRunWritesAgain) {

@@ -508,6 +508,7 @@ TEST(WritePipeline, MakesAStableDiffusionPipelineOfOneTrainedOverAnother) {
   index["_class_name"] = "StableDiffusionXLPipeline";
   index["text_encoder_2"] = {"transformers", "CLIPTextModelWithProjection"};
   index["force_zeros_for_empty_prompt"] = true;
+  index["unet"] = nullptr;
   write_file_atomically(dir / "source/model_index.json", format_json(index));
   PipelineExport pipeline = export_of_golden();
   pipeline.source = dir / "source";
@@ -517,6 +518,7 @@ TEST(WritePipeline, MakesAStableDiffusionPipelineOfOneTrainedOverAnother) {
   EXPECT_FALSE(written.contains("text_encoder_2"));
   EXPECT_FALSE(written.contains("force_zeros_for_empty_prompt"));
   EXPECT_EQ(written.at("text_encoder"), json({"transformers", "CLIPTextModel"}));
+  EXPECT_EQ(written.at("unet"), json({"diffusers", "UNet2DConditionModel"})) << "it is there, whatever the source says";
   EXPECT_THAT(inspect_pipeline(dir / "out").at("problems"), IsEmpty());
 }
 

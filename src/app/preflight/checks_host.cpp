@@ -154,6 +154,9 @@ Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& r
   for (const auto& [role, kinds] : by_role(facts_of<std::string>(answers, "kind"), roles))
     for (const auto& [rank, own, usual] : odd_ones(kinds))
       row.suspect(rank, "it works on a {}, other {}s on a {}", own, role, usual);
+  const auto has_gpu = [&](int rank) { return answers[rank].facts.contains("uuid"); };
+  const auto on_gpus = std::ranges::count_if(roles.trainers, has_gpu);
+  row.ends = on_gpus > 0 && on_gpus < static_cast<std::ptrdiff_t>(roles.trainers.size());  // they cannot meet
   const auto free = facts_of<std::uint64_t>(answers, "free");
   if (free.empty()) return row;
   row.detail +=
@@ -166,7 +169,10 @@ Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& r
   if (sharing.ranks_per_gpu > 1)
     row.detail += fmt::format("; up to {} ranks share a GPU, which makes each slower", sharing.ranks_per_gpu);
   row.suspects.insert(row.suspects.end(), sharing.suspects.begin(), sharing.suspects.end());
-  if (!sharing.suspects.empty()) return row;
+  if (!sharing.suspects.empty()) {
+    row.ends = true;  // NCCL refuses them
+    return row;
+  }
   std::vector<std::string> uuids;  // nobody is odd: what `train` refuses is refused here, too
   for (const auto& answer : answers) uuids.push_back(answer.facts.value("uuid", ""));
   judge_shared_gpus(uuids, roles.trainers);
