@@ -3,16 +3,44 @@
 # to predict, and everything else of model.pipeline. All of it runs in a subshell, which has no traps: outcome.sh, NOTE [Backquotes].
 
 # Leaves the subshell that start_from_phase1 is.
-refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
+refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit "${3:-74}"; }
+
+# Whether what START has of a pipeline is that of another one than PIPELINE, which may have moved.
+leads_elsewhere() {
+  local entry
+  for entry in "$start"/*; do
+    if [[ -L $entry && -e $pipeline/$(basename "$entry") && $(readlink "$entry") != "$(realpath "$pipeline/$(basename "$entry")")" ]]; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# `train` compares it with what its checkpoint was trained with.
+lead_to_pipeline() {
+  local entry
+  leads_elsewhere || return 0
+  for entry in "$start"/*; do
+    if [[ -L $entry && -e $pipeline/$(basename "$entry") ]]; then
+      ln -sfn "$(realpath "$pipeline/$(basename "$entry")")" "$entry" || refuse "$start cannot be changed" "see above"
+    fi
+  done
+  say "all but the U-Net and the scheduler of $start is that of $pipeline now"
+}
 
 # start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: makes RUN_DIR/phase1, once; a requeue finds it there, and its file FROM says what it was
 # made from: DIGEST CHECKPOINT weights=ema, or weights=raw where the run kept no EMA. The scheduler's dependency is only a hint, so phase 1's
 # DONE is judged here. Once phase 2 has checkpoints of its own, nothing of phase 1 matters to it any more: that may train on, or be gone.
 start_from_phase1() (
   local phase1=$1 run=$2 pipeline=$3 start=$2/phase1 checkpoint digest weights made entry
-  if [[ -e $start/FROM && ! -e $phase1 ]]; then say "$phase1 is gone: $start is what was made of it"; return; fi
   if [[ -e $start/FROM && -n $(run_dir=$run checkpoints) ]]; then
+    lead_to_pipeline
     say "phase 2 goes on from its own checkpoints; it began with $start, made from $(cut -d' ' -f2- "$start/FROM")"
+    return
+  fi
+  if [[ -e $start/FROM && ! -e $phase1 ]]; then
+    if leads_elsewhere; then refuse "$phase1 is gone, so nobody knows whether $pipeline fits it" "give model.pipeline as it was"; fi
+    say "$phase1 is gone: $start is what was made of it"
     return
   fi
   [[ -e $phase1/DONE ]] || refuse "$phase1/DONE is not there" "phase 1 has to reach its duration first"
@@ -22,7 +50,8 @@ start_from_phase1() (
   if [[ -e $start ]]; then
     [[ -n $digest && $(cut -d' ' -f1 "$start/FROM" 2> /dev/null) == "$digest" ]] ||
       refuse "$start was not made from $checkpoint, which $phase1/DONE names" "give PHASE1_DIR as it was, or another run.dir"
-    return
+    leads_elsewhere || return 0
+    rm -rf "$start"  # nothing was trained from it; made anew, since the other folder has to be compared with phase 1's
   fi
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
@@ -36,8 +65,9 @@ start_from_phase1() (
   made=$start.tmp-${SLURM_JOB_ID:-0}  # another job may be at it
   rm -rf "$made"
   mkdir -p "$made"
-  # export verifies every digest of the checkpoint.
-  "$MILLRACE" export --checkpoint "$checkpoint" weights="$weights" --out "$made/export" || refuse "$checkpoint cannot be exported" "see above"
+  # export verifies every digest of the checkpoint, and that the pipeline has the parts that it was trained with.
+  "$MILLRACE" export --checkpoint "$checkpoint" weights="$weights" model.pipeline="$pipeline" --out "$made/export" ||
+    refuse "$checkpoint cannot be exported" "see above" $(($? == 2 ? 2 : 74))
   mv "$made"/export/{unet,scheduler,model_index.json} "$made/" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
   for entry in "$pipeline"/*; do
