@@ -1,8 +1,9 @@
 #include "sample_columns.h"
 
 #include <fmt/ranges.h>
+
 #include <algorithm>
-#include <initializer_list>
+#include <filesystem>
 
 #include "millrace/core/error.h"
 #include "millrace/io/archive_name.h"
@@ -24,12 +25,12 @@ class Chooser {
 
   // `key` names the configuration's key, `wanted` its value.
   const TableColumn& choose(const char* key, const std::optional<std::string>& wanted,
-                            std::initializer_list<const char*> usual) const {
+                            const std::vector<std::string>& usual) const {
     if (wanted) {
       if (const TableColumn* const column = find(*wanted)) return *column;
       fail(fmt::format("{}.columns.{} = {}: {} has no such column", section_, key, *wanted, path_), key);
     }
-    for (const char* name : usual) {
+    for (const auto& name : usual) {
       if (const TableColumn* const column = find(name)) return *column;
     }
     fail(fmt::format("{} has no column of the usual names ({}) for {}.columns.{}", path_, fmt::join(usual, ", "),
@@ -71,15 +72,23 @@ std::string choose_caption(const Chooser& chooser, const std::optional<std::stri
   return column.name;
 }
 
+// In a list called metadata, as `datasets` reads beside a folder's images, file_name is the image, and an address where
+// it came from.
+std::vector<std::string> names_of_images(const std::string& path) {
+  std::vector<std::string> names{"jpg",  "jpeg", "png", "webp", "image",    "image_path",
+                                 "path", "file", "url", "URL",  "file_name"};
+  if (std::filesystem::path(path).filename().string().starts_with("metadata."))
+    std::ranges::rotate(std::ranges::find(names, "url"), names.end() - 1, names.end());
+  return names;
+}
+
 }  // namespace
 
 SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
                              const std::string& path) {
   const Chooser chooser(table, config.section, path);
   const SourceColumns& wanted = config.columns;
-  const TableColumn& image =
-      chooser.choose("image", wanted.image,
-                     {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL", "file_name"});
+  const TableColumn& image = chooser.choose("image", wanted.image, names_of_images(path));
   if (image.holds != ColumnHolds::bytes && image.holds != ColumnHolds::text)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.

@@ -390,7 +390,8 @@ TEST(ListSource, AFileNameIsTheLastThatIsTaken) {
 TEST(ListSource, ReadsTheMetadataOfHuggingFacesImageFolders) {
   TempFolder folder;
   folder.write("0.jpg", "x");
-  folder.write("metadata.jsonl", "{\"file_name\": \"0.jpg\", \"text\": \"zero\"}\n");
+  folder.write("metadata.jsonl",
+               "{\"file_name\": \"0.jpg\", \"url\": \"http://where.it/came/from\", \"text\": \"zero\"}\n");
   const SourceConfig config = config_of(Type::csv, folder.path(""));
   EXPECT_THAT(rows_of(config), ElementsAre("metadata/0=zero"));
   EXPECT_EQ(first_sample(config).image_uri, folder.path("0.jpg"));

@@ -140,7 +140,8 @@ Surroundings surroundings_in(const nlohmann::json& environment) {
       found.hosts.insert(rank.value("host", ""));
       ++(rank.value("role", "") == "producer" ? found.producers : found.trainers);
     }
-    for (const char* key : versions) found.versions[key] = environment.value(key, "");
+    for (const char* key : versions)
+      if (environment.contains(key)) found.versions[key] = environment.at(key);
   } catch (const nlohmann::json::exception&) {
     return {};
   }
@@ -168,7 +169,8 @@ Json changes_around(const Surroundings& before, const Surroundings& now) {
   if (before.producers != now.producers)
     changed["producers"] = {fmt::to_string(before.producers), fmt::to_string(now.producers)};
   for (const auto& [key, value] : now.versions)
-    if (const auto& then = before.versions.at(key); then != value) changed[key] = {shown(then), shown(value)};
+    if (const auto then = before.versions.find(key); then != before.versions.end() && then->second != value)
+      changed[key] = {shown(then->second), shown(value)};
   return changed;
 }
 
