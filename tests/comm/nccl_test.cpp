@@ -1,4 +1,4 @@
-// On a machine with a GPU for every rank; a group of one does.
+// On a machine with a GPU for every rank (a group of one does), and in tests/rehearsal on pretended ones.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
