@@ -259,7 +259,7 @@ void wait_and_take(const std::filesystem::path& file, const Owner& self, const L
 // the old one, which stays open and is nobody's by then.
 class LeaseFile {
  public:
-  explicit LeaseFile(const std::filesystem::path& path) : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+  explicit LeaseFile(const std::filesystem::path& path) : path_(path), fd_(open_file(path, O_WRONLY)) {
     if (fd_ < 0) fail_errno("cannot open", path_);
   }
   ~LeaseFile() { ::close(fd_); }

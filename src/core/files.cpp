@@ -19,7 +19,7 @@ namespace {
 // A file descriptor that closes itself; for reading, where a failing close loses nothing.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {
+  Descriptor(const fs::path& path, int flags) : fd_(open_file(path, flags)) {
     if (fd_ < 0) fail_errno("cannot open", path);
   }
   ~Descriptor() { ::close(fd_); }
@@ -54,11 +54,18 @@ void for_each_piece(const fs::path& path, Use use) {
 
 }  // namespace
 
+int open_file(const fs::path& path, int flags) {
+  int fd = -1;
+  do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
 // What lies there already, a link that somebody has planted too, is left alone, and another name taken.
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   while (fd_ < 0) {
     temp_ = temporary_name(path_.string());
-    fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    fd_ = open_file(temp_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
     if (fd_ < 0 && errno != EEXIST) fail_errno("cannot create", path_);
   }
 }
@@ -99,7 +106,7 @@ std::string read_file(const fs::path& path) {
 }
 
 int open_to_append(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  const int fd = open_file(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW);
   if (fd >= 0) return fd;
   const int code = errno;
   if (std::error_code error; code == ELOOP && fs::is_symlink(path, error))

@@ -58,20 +58,29 @@ bool is_refusal(int code) {
 }
 
 // What files and sockets answer. glibc knows names from 2.32 on; LibTorch's wheel runs from 2.28 on.
-constexpr std::pair<int, const char*> errno_names[] = {{EACCES, "EACCES"},
+constexpr std::pair<int, const char*> errno_names[] = {{E2BIG, "E2BIG"},
+                                                       {EACCES, "EACCES"},
                                                        {EAGAIN, "EAGAIN"},
+                                                       {EALREADY, "EALREADY"},
                                                        {EBADF, "EBADF"},
                                                        {EBADMSG, "EBADMSG"},
                                                        {EBUSY, "EBUSY"},
+                                                       {ECANCELED, "ECANCELED"},
                                                        {ECOMM, "ECOMM"},
                                                        {ECONNABORTED, "ECONNABORTED"},
                                                        {ECONNREFUSED, "ECONNREFUSED"},
                                                        {ECONNRESET, "ECONNRESET"},
+                                                       {EDEADLK, "EDEADLK"},
                                                        {EDQUOT, "EDQUOT"},
                                                        {EEXIST, "EEXIST"},
+                                                       {EFAULT, "EFAULT"},
                                                        {EFBIG, "EFBIG"},
                                                        {EHOSTDOWN, "EHOSTDOWN"},
                                                        {EHOSTUNREACH, "EHOSTUNREACH"},
+                                                       {EHWPOISON, "EHWPOISON"},
+                                                       {EILSEQ, "EILSEQ"},
+                                                       {EINPROGRESS, "EINPROGRESS"},
+                                                       {EINTR, "EINTR"},
                                                        {EINVAL, "EINVAL"},
                                                        {EIO, "EIO"},
                                                        {EISDIR, "EISDIR"},
@@ -80,11 +89,13 @@ constexpr std::pair<int, const char*> errno_names[] = {{EACCES, "EACCES"},
                                                        {EKEYREVOKED, "EKEYREVOKED"},
                                                        {ELOOP, "ELOOP"},
                                                        {EMFILE, "EMFILE"},
+                                                       {EMLINK, "EMLINK"},
                                                        {ENAMETOOLONG, "ENAMETOOLONG"},
                                                        {ENETDOWN, "ENETDOWN"},
                                                        {ENETRESET, "ENETRESET"},
                                                        {ENETUNREACH, "ENETUNREACH"},
                                                        {ENFILE, "ENFILE"},
+                                                       {ENOBUFS, "ENOBUFS"},
                                                        {ENODATA, "ENODATA"},
                                                        {ENODEV, "ENODEV"},
                                                        {ENOENT, "ENOENT"},
@@ -92,23 +103,32 @@ constexpr std::pair<int, const char*> errno_names[] = {{EACCES, "EACCES"},
                                                        {ENOLCK, "ENOLCK"},
                                                        {ENOLINK, "ENOLINK"},
                                                        {ENOMEM, "ENOMEM"},
+                                                       {ENONET, "ENONET"},
                                                        {ENOSPC, "ENOSPC"},
+                                                       {ENOSYS, "ENOSYS"},
                                                        {ENOTCONN, "ENOTCONN"},
                                                        {ENOTDIR, "ENOTDIR"},
                                                        {ENOTEMPTY, "ENOTEMPTY"},
+                                                       {ENOTUNIQ, "ENOTUNIQ"},
                                                        {ENXIO, "ENXIO"},
                                                        {EOPNOTSUPP, "EOPNOTSUPP"},
                                                        {EOVERFLOW, "EOVERFLOW"},
                                                        {EPERM, "EPERM"},
                                                        {EPIPE, "EPIPE"},
                                                        {EPROTO, "EPROTO"},
+                                                       {EPROTONOSUPPORT, "EPROTONOSUPPORT"},
+                                                       {EREMCHG, "EREMCHG"},
                                                        {EREMOTEIO, "EREMOTEIO"},
                                                        {EROFS, "EROFS"},
                                                        {ESHUTDOWN, "ESHUTDOWN"},
+                                                       {ESPIPE, "ESPIPE"},
                                                        {ESTALE, "ESTALE"},
+                                                       {ETIME, "ETIME"},
                                                        {ETIMEDOUT, "ETIMEDOUT"},
                                                        {ETXTBSY, "ETXTBSY"},
-                                                       {EUCLEAN, "EUCLEAN"}};
+                                                       {EUCLEAN, "EUCLEAN"},
+                                                       {EUSERS, "EUSERS"},
+                                                       {EXDEV, "EXDEV"}};
 
 }  // namespace
 
@@ -120,29 +140,22 @@ void fail_errno(const char* what, const std::filesystem::path& path) {
   throw AccessError(path.string(), errno_name(code), message, cure(code));
 }
 
+// File systems have many words for being away; those for a path that is wrong, or that leads to another kind of thing,
+// are few.
 bool is_storage_fault(int code) {
   switch (code) {
-    case EIO:
-    case EREMOTEIO:
-    case ESTALE:
-    case ETIMEDOUT:
-    case ENOTCONN:
-    case ESHUTDOWN:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case ENETUNREACH:
-    case ENETRESET:
-    case ECONNREFUSED:
-    case ECONNRESET:
-    case ECONNABORTED:
-    case ENOLINK:
-    case ECOMM:
-    case EMFILE:
-    case ENFILE:
-      return true;
+    case 0:
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EINVAL:
+    case EILSEQ:
+    case ESPIPE:
+      return false;
     default:
-      return is_refusal(code);
+      return true;
   }
 }
 

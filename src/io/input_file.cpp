@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
 
 namespace millrace {
@@ -18,7 +19,7 @@ static std::uint64_t size_of(int fd, const std::string& path) {
   return S_ISREG(status.st_mode) ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
-InputFile::InputFile(std::string path) : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+InputFile::InputFile(std::string path) : path_(std::move(path)), fd_(open_file(path_, O_RDONLY)) {
   if (fd_ < 0) fail_errno("cannot open", path_);
   try {
     bytes_ = size_of(fd_, path_);

@@ -9,6 +9,7 @@
 #include "dataset/fake_source.h"
 #include "dataset/rows_of.h"
 #include "dataset/temp_archives.h"
+#include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
@@ -269,7 +270,20 @@ TEST_F(Storage, AnImageIsNotMissingWhereItsStorageIsAway) {
   const std::string path = folder.path("x.jpg");
   inject({.parts = path, .code = ESTALE, .at = Fault::At::stat, .calls = 1});
   EXPECT_THROW(load_image(path, 100), StorageError);
+  for (const int code : {EAGAIN, ENOMEM, ECANCELED, ENODEV}) {
+    inject({.parts = path, .code = code, .at = Fault::At::open, .calls = 1});
+    EXPECT_THROW(load_image(path, 100), StorageError) << code;
+  }
   EXPECT_EQ(std::get<std::string>(load_image(path, 100)), "J");
+}
+
+TEST_F(Storage, AFileIsOpenedAgainWhereASignalCameInBetween) {
+  folder.write("x.jpg", "J");
+  const std::string path = folder.path("x.jpg");
+  inject({.parts = path, .code = EINTR, .at = Fault::At::open, .calls = 2});
+  EXPECT_EQ(std::get<std::string>(load_image(path, 100)), "J");
+  inject({.parts = path, .code = EINTR, .at = Fault::At::open, .calls = 2});
+  EXPECT_EQ(read_file(path), "J");
 }
 
 TEST_F(Storage, WhatStaysAwayForTooLongEndsTheRunAndIsNamed) {

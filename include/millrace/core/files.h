@@ -40,6 +40,8 @@ class AtomicFile {
 
 void write_file_atomically(const fs::path& path, std::string_view content);
 std::string read_file(const fs::path& path);  // Error(io) naming the path
+// open() with O_CLOEXEC, again where a signal came in between, as file systems of a network answer; -1 with errno.
+int open_file(const fs::path& path, int flags);
 // For whole lines at the end of a file, which is made where there is none. A link of that name is not followed, since
 // it may lead to a file of somebody else: Error(io) names it.
 int open_to_append(const fs::path& path);

@@ -43,7 +43,7 @@ inline bool is_damage(const Error& error) {
   return error.exit() == Exit::io && dynamic_cast<const AccessError*>(&error) == nullptr;
 }
 
-// What makes a StorageError: EIO, ESTALE, ETIMEDOUT..., too many open files, and refusals; not a path that is wrong.
+// What makes a StorageError: all but a path that is wrong (ENOENT, ENOTDIR...), refusals too.
 bool is_storage_fault(int code);
 // "EIO" for EIO.
 std::string errno_name(int code);
