@@ -34,6 +34,8 @@ class RefusingServer {
                                       {"AWS_REGION", "us-east-1"},
                                       {"AWS_ACCESS_KEY_ID", "test"},
                                       {"AWS_SECRET_ACCESS_KEY", "test"},
+                                      {"AWS_SHARED_CREDENTIALS_FILE", "/dev/null"},
+                                      {"AWS_CONFIG_FILE", "/dev/null"},
                                       {"AWS_EC2_METADATA_DISABLED", "true"}})
       ::setenv(name, value, 1);
   }
@@ -49,12 +51,16 @@ class RefusingServer {
     asked_ = 0;
   }
   void allow() { refuse("", 0, 0); }
+  // Requests without a key get 403.
+  void want_key(bool wanted) { wants_key_ = wanted; }
   int asked() const { return asked_; }
   const std::string& url() const { return server_.url(); }
 
  private:
   std::string answer(const HttpRequest& request) {
     const int number = asked_++;
+    const bool has_key = request.head.find("uthorization: ") != std::string::npos;
+    if (wants_key_ && !has_key) return http_answer("403 Forbidden", "", 0, "");
     if (number >= first_ && number < first_ + count_) return http_answer(status_, "", 0, "");
     return range_answer(request, files_.at(request.path()), number < first_ ? cut_ : SIZE_MAX,
                         "Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n");
@@ -64,6 +70,7 @@ class RefusingServer {
   std::string status_;
   std::size_t cut_ = SIZE_MAX;
   int first_ = 0, count_ = 0;
+  std::atomic<bool> wants_key_ = false;
   std::atomic<int> asked_ = 0;
   HttpServer server_{[this](const HttpRequest& request) { return answer(request); }};
 };
@@ -175,6 +182,59 @@ TEST_F(FarStorage, AnImageIsMissingWhereItIsRefused) {
     server->refuse(status);
     EXPECT_THROW(load_image("s3://b/a.jpg", 1 << 20), StorageError) << status;
   }
+}
+
+std::string image_of(const std::string& image) {
+  return std::get<std::string>(load_image(image, 1 << 20));
+}
+
+// As those of a role that are renewed too late: then the AWS library asks without.
+TEST_F(FarStorage, AnImageIsNotMissingWhereCredentialsHaveRunOut) {
+  const std::string image = "s3://private/a.jpg";
+  server->serve({{"/private/a.jpg", "J"}});
+  server->want_key(true);
+  EXPECT_EQ(image_of(image), "J");
+  ::unsetenv("AWS_ACCESS_KEY_ID");
+  ::setenv("AWS_PROFILE", "lab", 1);
+  try {
+    load_image(image, 1 << 20);
+    ADD_FAILURE() << "its row is lost";
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.why(), HasSubstr("No credentials are found (AWS_PROFILE=lab), so it was asked without any."));
+    EXPECT_THAT(error.hint(), HasSubstr("aws configure export-credentials"));
+  }
+  ::unsetenv("AWS_PROFILE");
+  ::setenv("AWS_ACCESS_KEY_ID", "test", 1);
+  EXPECT_EQ(image_of(image), "J");
+  server->refuse("403 Forbidden");
+  EXPECT_EQ(why_not(image), RejectReason::missing_image);
+  server->want_key(false);
+}
+
+TEST_F(FarStorage, WhatIsOpenToAllNeedsNoCredentials) {
+  server->serve({{"/public/a.jpg", "J"}});
+  ::unsetenv("AWS_ACCESS_KEY_ID");
+  server->refuse("403 Forbidden");
+  EXPECT_THROW(load_image("s3://public/a.jpg", 1 << 20), StorageError);
+  server->allow();
+  EXPECT_EQ(image_of("s3://public/a.jpg"), "J");
+  server->refuse("403 Forbidden");
+  EXPECT_EQ(why_not("s3://public/a.jpg"), RejectReason::missing_image);
+  ::setenv("AWS_ACCESS_KEY_ID", "test", 1);
+}
+
+// By a wrong secret every row would be lost; a list may begin with a few that are closed.
+TEST_F(FarStorage, ImagesAreNotMissingWhereABucketGivesNone) {
+  const std::string image = "s3://locked/a.jpg";
+  server->serve({{"/locked/a.jpg", "J"}});
+  server->refuse("403 Forbidden");
+  int missing = 0;
+  EXPECT_THROW(for (; missing < 100; ++missing) EXPECT_EQ(why_not(image), RejectReason::missing_image), StorageError);
+  EXPECT_GE(missing, 10);
+  server->allow();
+  EXPECT_EQ(image_of(image), "J");
+  server->refuse("403 Forbidden");
+  EXPECT_EQ(why_not(image), RejectReason::missing_image);
 }
 
 // None of them is asked for; of a store that is away they would end the run.

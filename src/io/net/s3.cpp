@@ -9,6 +9,7 @@
 #include <arrow/util/key_value_metadata.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -76,22 +77,68 @@ arrow::fs::S3Options options_for(const std::string& bucket) {
   return options;
 }
 
-// One client per bucket, since buckets may lie in different regions.
-class S3Clients {
+bool is_denied(std::string_view why) {
+  return why.find("ACCESS_DENIED") != why.npos;
+}
+
+// NOTE [Refused by S3]: an object that a list names may be closed to us, and its row is lost then. The same answer
+// comes for all objects where the AWS library finds no key, as while a role's has run out, and asks without one; or
+// where the secret, the rights or the region are wrong. So a refusal is an object's own if there is a key, and the
+// bucket has given something; before that, only the first few are, since a list may begin with such rows.
+class Bucket {
  public:
-  std::shared_ptr<arrow::fs::FileSystem> client_of(const std::string& url) {
-    const std::string path = object_path(url), bucket = path.substr(0, path.find('/'));
-    if (bucket.empty()) fail(Exit::io, "{} names no bucket", url);
+  explicit Bucket(std::shared_ptr<arrow::fs::S3FileSystem> store) : store_(std::move(store)) {}
+
+  arrow::fs::FileSystem& store() const { return *store_; }
+
+  // What a request gives. One that was denied may have been made before there was a key again.
+  template <class Request>
+  auto ask(Request request) {
+    auto answer = request();
+    if (is_denied(answer.status().message()) && has_key()) answer = request();
+    return answer;
+  }
+
+  void note_given() {
+    if (!has_given_.exchange(true)) has_key();
+  }
+
+  bool has_key() {
+    const bool has_key = !store_->options().GetAccessKey().empty();
+    if (has_key) has_had_key_ = true;
+    return has_key;
+  }
+
+  // Of a refusal that has just come. What is open to all gives without a key, too.
+  bool refuses_for_good(bool has_key) {
+    if (!has_key) return has_given_ && !has_had_key_;
+    return has_given_ || ++refusals_ <= most_refusals;
+  }
+
+ private:
+  static constexpr int most_refusals = 16;
+
+  const std::shared_ptr<arrow::fs::S3FileSystem> store_;
+  std::atomic<bool> has_given_ = false, has_had_key_ = false;
+  std::atomic<int> refusals_ = 0;  // before it has given anything
+};
+
+// One client per bucket, since buckets may lie in different regions.
+class S3Buckets {
+ public:
+  std::shared_ptr<Bucket> bucket_of(const std::string& url) {
+    const std::string path = object_path(url), name = path.substr(0, path.find('/'));
+    if (name.empty()) fail(Exit::io, "{} names no bucket", url);
     const std::lock_guard lock(mutex_);
-    if (clients_.empty()) initialize(url);
-    auto& client = clients_[bucket];
-    if (!client) client = check(arrow::fs::S3FileSystem::Make(options_for(bucket)), url);
-    return client;
+    if (buckets_.empty()) initialize(url);
+    auto& bucket = buckets_[name];
+    if (!bucket) bucket = std::make_shared<Bucket>(check(arrow::fs::S3FileSystem::Make(options_for(name)), url));
+    return bucket;
   }
 
   void close() {
     const std::lock_guard lock(mutex_);
-    clients_.clear();
+    buckets_.clear();
     if (arrow::fs::IsS3Initialized()) (void)arrow::fs::FinalizeS3();
   }
 
@@ -103,12 +150,12 @@ class S3Clients {
   }
 
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<arrow::fs::FileSystem>> clients_;
+  std::map<std::string, std::shared_ptr<Bucket>> buckets_;
 };
 
-S3Clients& clients() {
-  static S3Clients clients;
-  return clients;
+S3Buckets& buckets() {
+  static S3Buckets buckets;
+  return buckets;
 }
 
 constexpr const char* short_answer = "the store has sent less than was asked for";
@@ -119,7 +166,8 @@ constexpr const char* short_answer = "the store has sent less than was asked for
 // chance once, but not after a second answer that found another value there.
 class S3Object final : public arrow::io::RandomAccessFile {
  public:
-  explicit S3Object(std::shared_ptr<arrow::io::RandomAccessFile> file) : file_(std::move(file)) {
+  S3Object(std::shared_ptr<Bucket> bucket, std::shared_ptr<arrow::io::RandomAccessFile> file)
+      : bucket_(std::move(bucket)), file_(std::move(file)) {
     set_mode(arrow::io::FileMode::READ);
   }
 
@@ -150,7 +198,9 @@ class S3Object final : public arrow::io::RandomAccessFile {
     auto& last = static_cast<std::uint8_t*>(out)[wanted - 1];
     for (const std::uint8_t before : {0xa7, 0x58}) {
       last = before;
-      ARROW_ASSIGN_OR_RAISE(const std::int64_t read, file_->ReadAt(position, wanted, out));
+      ARROW_ASSIGN_OR_RAISE(const std::int64_t read,
+                            bucket_->ask([&] { return file_->ReadAt(position, wanted, out); }));
+      bucket_->note_given();
       if (read == wanted && last != before) return read;
     }
     return arrow::Status::IOError(short_answer);
@@ -169,6 +219,7 @@ class S3Object final : public arrow::io::RandomAccessFile {
     return std::clamp<std::int64_t>(size - position, 0, std::max<std::int64_t>(bytes, 0));
   }
 
+  const std::shared_ptr<Bucket> bucket_;
   std::shared_ptr<arrow::io::RandomAccessFile> file_;
   std::int64_t position_ = 0;
 };
@@ -221,6 +272,13 @@ class S3Body final : public ByteStream {
   int requests_ = 0;
 };
 
+constexpr const char* hint_on_access =
+    "credentials are taken from the environment, ~/.aws/credentials (AWS_PROFILE chooses), credential_process, the "
+    "container or the machine's role; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL names another store";
+constexpr const char* hint_on_no_key =
+    "`aws configure export-credentials --format env` prints what the AWS tools would take, for the environment; of "
+    "~/.aws/config keys, roles (role_arn) and sso are not read";
+
 }  // namespace
 
 // Arrow keeps of a failure no more than the words that the AWS library has for it.
@@ -231,7 +289,7 @@ bool is_of_s3(const arrow::Status& status) {
 
 bool is_final_answer(std::string_view why) {
   constexpr std::string_view answered = "(HTTP status ";
-  if (why.find("ACCESS_DENIED") != why.npos) return true;
+  if (is_denied(why)) return true;
   const auto at = why.rfind(answered);
   if (at == why.npos) return false;
   const auto http_status = why.substr(at + answered.size(), 3);
@@ -240,18 +298,29 @@ bool is_final_answer(std::string_view why) {
 }
 
 void fail_s3(const arrow::Status& status, const std::string& url) {
-  const std::string& why = status.message();
+  std::string why = status.message(), hint = hint_on_access;
+  bool is_final = false;
+  if (is_final_answer(why)) {
+    const auto bucket = buckets().bucket_of(url);
+    const bool has_key = bucket->has_key();
+    is_final = bucket->refuses_for_good(has_key);
+    if (is_denied(why) && !has_key) {
+      const std::string profile = environment("AWS_PROFILE");
+      why += fmt::format(" No credentials are found{}, so it was asked without any.",
+                         profile.empty() ? "" : fmt::format(" (AWS_PROFILE={})", profile));
+      hint = hint_on_no_key;
+    }
+  }
   const std::string message = fmt::format("{}: {}", url, why);
-  const char* const hint =
-      "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL names "
-      "another store";
   if (is_missing(status)) throw AccessError(url, why, message, hint);
-  if (is_final_answer(why)) throw RefusedError(url, why, message, hint);
+  if (is_final) throw RefusedError(url, why, message, hint);
   throw StorageError(url, why, message, hint);
 }
 
 std::shared_ptr<arrow::io::RandomAccessFile> open_s3_file(const std::string& url) {
-  return std::make_shared<S3Object>(check(clients().client_of(url)->OpenInputFile(object_path(url)), url));
+  const auto bucket = buckets().bucket_of(url);
+  auto file = check(bucket->ask([&] { return bucket->store().OpenInputFile(object_path(url)); }), url);
+  return std::make_shared<S3Object>(bucket, std::move(file));
 }
 
 std::unique_ptr<ByteStream> open_s3_stream(const std::string& url) {
@@ -263,14 +332,15 @@ std::vector<std::string> list_s3_folder(const std::string& url) {
   selector.base_dir = object_path(url);
   while (selector.base_dir.ends_with('/')) selector.base_dir.pop_back();
   std::vector<std::string> names;
-  for (const auto& info : check(clients().client_of(url)->GetFileInfo(selector), url)) {
+  const auto bucket = buckets().bucket_of(url);
+  for (const auto& info : check(bucket->ask([&] { return bucket->store().GetFileInfo(selector); }), url)) {
     if (info.IsFile()) names.push_back(info.base_name());
   }
   return names;
 }
 
 void close_s3() {
-  clients().close();
+  buckets().close();
 }
 
 }  // namespace millrace

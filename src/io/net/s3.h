@@ -25,6 +25,7 @@ bool is_of_s3(const arrow::Status& status);
 // Whether a store has answered that it does not give this object: by 3xx or 4xx, in Arrow's words. 400 is also what an
 // old token gets, which is renewed.
 bool is_final_answer(std::string_view why);
+// NOTE [Refused by S3] has which refusals are RefusedErrors.
 [[noreturn]] void fail_s3(const arrow::Status& status, const std::string& url);
 // Names of the objects right below s3://BUCKET/FOLDER/, without those of folders in it.
 std::vector<std::string> list_s3_folder(const std::string& url);
