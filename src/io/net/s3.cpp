@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -279,6 +280,16 @@ constexpr const char* hint_on_no_key =
     "`aws configure export-credentials --format env` prints what the AWS tools would take, for the environment; of "
     "~/.aws/config keys, roles (role_arn) and sso are not read";
 
+// By a code of S3's own that Arrow has no word for: an object that lies in an archive (InvalidObjectState). The AWS
+// library's own failures have codes up to 128.
+bool is_answer_of_s3_alone(std::string_view why) {
+  constexpr std::string_view mark = "AWS Error [code ";
+  const auto at = why.find(mark);
+  int code = 0;
+  if (at != why.npos) std::from_chars(why.data() + at + mark.size(), why.data() + why.size(), code);
+  return code > 128;
+}
+
 }  // namespace
 
 // Arrow keeps of a failure no more than the words that the AWS library has for it.
@@ -291,10 +302,10 @@ bool is_final_answer(std::string_view why) {
   constexpr std::string_view answered = "(HTTP status ";
   if (is_denied(why)) return true;
   const auto at = why.rfind(answered);
-  if (at == why.npos) return false;
+  if (at == why.npos) return is_answer_of_s3_alone(why);
   const auto http_status = why.substr(at + answered.size(), 3);
   return (http_status.starts_with('3') || http_status.starts_with('4')) && http_status != "400" &&
-         http_status != "408" && http_status != "429";
+         http_status != "407" && http_status != "408" && http_status != "429";
 }
 
 void fail_s3(const arrow::Status& status, const std::string& url) {

@@ -162,9 +162,13 @@ TEST(S3Answer, IsFinalWhereTheObjectIsNotGivenAndNotWhereTheStoreIsBusy) {
                     status));
   };
   for (const int status : {301, 405, 409, 410, 451}) EXPECT_TRUE(is_final(status)) << status;
-  for (const int status : {400, 408, 429, 500, 501, 503}) EXPECT_FALSE(is_final(status)) << status;
+  for (const int status : {400, 407, 408, 429, 500, 501, 503}) EXPECT_FALSE(is_final(status)) << status;
   EXPECT_TRUE(is_final_answer("AWS Error ACCESS_DENIED during HeadObject operation: No response body."));
   EXPECT_FALSE(is_final_answer("AWS Error SLOW_DOWN during GetObject operation: "));
+  EXPECT_TRUE(
+      is_final_answer("AWS Error [code 131] during GetObject operation: The operation is not valid for the "
+                      "object's storage class"));
+  EXPECT_FALSE(is_final_answer("AWS Error [code 100] during GetObject operation: of the library"));
 }
 
 }  // namespace
