@@ -274,9 +274,7 @@ void Hdf5Writer::set_attribute(const std::string& name, const std::string& text)
 
 void Hdf5Writer::close() {
   const auto lock = library();
-  herr_t result = 0;
-  for (auto& [name, dataset] : impl_->datasets) result = std::min(result, dataset.id.close());
-  check(result, impl_->path, "cannot write");
+  for (auto& [name, dataset] : impl_->datasets) check(dataset.id.close(), impl_->path, "cannot write");
   check(impl_->file.close(), impl_->path, "cannot write");
 }
 

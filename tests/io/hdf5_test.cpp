@@ -192,6 +192,17 @@ TEST(Hdf5, WhatTheSystemRefusesIsToldWithItsCure) {
   EXPECT_THAT(error.hint(), HasSubstr("ulimit -f"));
 }
 
+// Each call of the library forgets what the one before has met.
+TEST(Hdf5, WhatOneDataSetMeetsIsToldThoughOthersCanBeWritten) {
+  const ScratchDirectory scratch;
+  Hdf5Writer file(scratch / "limited.h5");
+  file.create("a", DType::u8, {1000});
+  file.create("b", DType::u8, {1000});
+  file.append("a", bytes_of(std::vector<std::uint8_t>(100 * 1000)));
+  const test::FileSizeLimit limit(10'000);
+  EXPECT_THAT(error_of([&] { file.close(); }).what(), HasSubstr("File too large"));
+}
+
 // Files that only a stranger would write.
 class StrangeFile : public testing::Test {
  protected:
