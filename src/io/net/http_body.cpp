@@ -125,14 +125,18 @@ bool HttpBody::accept_answer() {
 }
 
 void HttpBody::retry_or_fail(CURLcode result) {
-  long status = 0;
-  curl_off_t asked_to_wait = 0;  // Retry-After
+  long status = 0, status_of_connect = 0;  // a proxy's, of https://
+  curl_off_t asked_to_wait = 0;            // Retry-After
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  curl_easy_getinfo(easy_, CURLINFO_HTTP_CONNECTCODE, &status_of_connect);
   curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &asked_to_wait);
   stop();
   if (result == CURLE_WRITE_ERROR) give_up_for_now("the file behind it was changed while it was read");
   const std::string why = problem_[0] ? problem_ : curl_easy_strerror(result);
-  if (status == 401 || status == 403 || status == 407) give_up_refused(why);
+  if (status == 407 || status_of_connect == 407)
+    give_up_refused(why, "the proxy asks for a name and a password: http_proxy=http://NAME:PASSWORD@HOST:PORT");
+  if (status == 401 || status == 403)
+    give_up_refused(why, "the server refuses this address: see to the permissions behind it, or to the token in it");
   if (status == 404 || status == 410 || result == CURLE_URL_MALFORMAT) give_up(why);
   if (!is_transient(result, status)) give_up_for_now(why);
   if (received_ >= received_at_failure_ + recovered_bytes) failures_ = 0;
@@ -154,9 +158,8 @@ void HttpBody::give_up_for_now(const std::string& why) const {
   throw StorageError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_));
 }
 
-void HttpBody::give_up_refused(const std::string& why) const {
-  throw RefusedError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_),
-                     "the server refuses this address: see to the permissions behind it, or to the token in it");
+void HttpBody::give_up_refused(const std::string& why, const char* hint) const {
+  throw RefusedError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_), hint);
 }
 
 }  // namespace millrace

@@ -30,8 +30,8 @@ class HttpBody final : public ByteStream {
   void wait_for_bytes();
   void retry_or_fail(CURLcode result);
   [[noreturn]] void give_up(const std::string& why) const;
-  [[noreturn]] void give_up_for_now(const std::string& why) const;  // it may go better later
-  [[noreturn]] void give_up_refused(const std::string& why) const;  // and when access is granted
+  [[noreturn]] void give_up_for_now(const std::string& why) const;                    // it may go better later
+  [[noreturn]] void give_up_refused(const std::string& why, const char* hint) const;  // and when access is granted
 
   const std::string url_;
   const TransferOptions options_;

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "http_server.h"
@@ -186,6 +187,16 @@ TEST(Http, ServerTroubleIsRetriedAndRefusalsAreNot) {
       EXPECT_NE(std::string(error.what()).find(server.url() + "/x.tar"), std::string::npos) << error.what();
       EXPECT_EQ(server.connections(), 1) << status;
     }
+  }
+}
+
+TEST(Http, AProxyThatRefusesIsNotTakenForTheServer) {
+  HttpServer proxy([](const HttpRequest&) { return http_answer("407 Proxy Authentication Required", "", 0, ""); });
+  for (const auto& [scheme, variable] : {std::pair("http", "http_proxy"), {"https", "https_proxy"}}) {
+    ::setenv(variable, proxy.url().c_str(), 1);
+    const Error error = error_of([&] { read_all(*open_stream(fmt::format("{}://far.invalid/x", scheme))); });
+    ::unsetenv(variable);
+    EXPECT_NE(error.hint().find("the proxy asks for a name and a password"), std::string::npos) << error.what();
   }
 }
 
