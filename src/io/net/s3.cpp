@@ -21,6 +21,7 @@
 
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
+#include "net/proxy.h"
 
 namespace millrace {
 
@@ -61,6 +62,17 @@ void set_endpoint(arrow::fs::S3Options& options, const std::string& endpoint) {
   while (options.endpoint_override.ends_with('/')) options.endpoint_override.pop_back();
 }
 
+// The AWS library by itself uses none.
+void set_proxy(arrow::fs::S3Options& options, std::string proxy) {
+  if (proxy.find("://") == proxy.npos) proxy.insert(0, "http://");
+  const auto parsed = arrow::fs::S3ProxyOptions::FromUri(proxy);
+  if (!parsed.ok() || (parsed->scheme != "http" && parsed->scheme != "https"))
+    throw Error(
+        Exit::usage, "s3:// takes a proxy of http:// or https://, which that of the environment is not",
+        "name another in https_proxy (http_proxy where the store's address is http://), or the store in no_proxy");
+  options.proxy_options = *parsed;
+}
+
 arrow::fs::S3Options options_for(const std::string& bucket) {
   auto options = arrow::fs::S3Options::Defaults();
   options.connect_timeout = 10;
@@ -70,11 +82,14 @@ arrow::fs::S3Options options_for(const std::string& bucket) {
   if (options.region.empty()) options.region = environment("AWS_DEFAULT_REGION");
   std::string endpoint = environment("AWS_ENDPOINT_URL_S3");
   if (endpoint.empty()) endpoint = environment("AWS_ENDPOINT_URL");
-  if (!endpoint.empty()) {
-    set_endpoint(options, endpoint);
-  } else if (const auto region = arrow::fs::ResolveS3BucketRegion(bucket); region.ok()) {
-    options.region = *region;  // a bucket's own region counts, wherever this machine is
-  }
+  if (!endpoint.empty()) set_endpoint(options, endpoint);
+  const std::string host = endpoint.empty() ? fmt::format("{}.s3.{}.amazonaws.com", bucket, options.region)
+                                            : options.endpoint_override.substr(0, options.endpoint_override.find(':'));
+  const std::string proxy = find_proxy(options.scheme, host);
+  if (!proxy.empty()) set_proxy(options, proxy);
+  // A bucket's own region counts, wherever this machine is; but it is not asked for through a proxy.
+  if (endpoint.empty() && (proxy.empty() || options.region.empty()))
+    if (const auto region = arrow::fs::ResolveS3BucketRegion(bucket); region.ok()) options.region = *region;
   return options;
 }
 

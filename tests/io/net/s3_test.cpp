@@ -153,6 +153,24 @@ TEST_F(S3, AnObjectThatIsReplacedWhileItIsReadIsToldOf) {
   EXPECT_EQ(log.count("s3://b/large was replaced while it was read"), 1) << log.text();
 }
 
+// What a client of a bucket finds when it is made.
+TEST_F(S3, IsReadThroughAProxyUnlessNoProxyHasTheStore) {
+  HttpServer proxy([](const HttpRequest& request) {
+    return range_answer(request, "by proxy", SIZE_MAX, "Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n");
+  });
+  ::setenv("http_proxy", proxy.url().c_str(), 1);
+  ::setenv("no_proxy", "example.org", 1);
+  EXPECT_EQ(read_object("s3://far/x"), "by proxy");
+  ::setenv("no_proxy", "127.0.0.1", 1);
+  std::array<std::byte, 10> buffer;
+  EXPECT_THROW(open_stream("s3://near/x")->read(buffer), AccessError) << "the store has none of that name";
+  ::setenv("no_proxy", "", 1);
+  ::setenv("http_proxy", "socks5://127.0.0.1:1", 1);
+  EXPECT_EQ(error_of([&] { open_stream("s3://other/x")->read(buffer); }).exit(), Exit::usage);
+  ::unsetenv("http_proxy");
+  ::unsetenv("no_proxy");
+}
+
 // Arrow's words for what a store answers.
 TEST(S3Answer, IsFinalWhereTheObjectIsNotGivenAndNotWhereTheStoreIsBusy) {
   const auto is_final = [](int status) {

@@ -34,8 +34,8 @@ struct TransferOptions {
 
 // `-` (standard input), `pipe:COMMAND` (a shell command's output; a failing command is an Error at the end, whether
 // read() or finish() comes to it; who closes the stream before that ends the command and its children), `http://` and
-// `https://`, `s3://BUCKET/KEY` (credentials, region and AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL as the AWS tools find
-// them); other schemes: Error(io).
+// `https://`, `s3://BUCKET/KEY` (docs/formats.md has where credentials, region and endpoint are taken from); other
+// schemes: Error(io).
 std::unique_ptr<ByteStream> open_stream(const std::string& url, const TransferOptions& options = {});
 
 // Ends what the first s3:// address has started. Where there was one, this has to happen before main returns, when
