@@ -16,7 +16,8 @@ void ignore_other_sections(config::Section& root) {
 }
 
 void describe_threads(config::Section& root, config::Auto<int>& threads) {
-  root.key("threads", threads, "of each rank; auto = the machine's cores shared out to its ranks").at_least(1);
+  root.key("threads", threads, "of each rank; auto = the CPUs its host's ranks may use, shared out to them")
+      .at_least(1);
 }
 
 void describe_hang_guard(config::Section& root, GuardConfig& guard) {

@@ -15,10 +15,15 @@ std::vector<int> cpus(int first, int count) {
   return mask;
 }
 
-std::vector<int> threads_of_all(const std::vector<std::vector<int>>& masks) {
+std::vector<int> threads_of_all(const std::vector<std::vector<int>>& masks,
+                                const std::vector<std::vector<CpuQuota>>& quotas) {
   std::vector<int> threads;
-  for (std::size_t rank = 0; rank < masks.size(); ++rank) threads.push_back(plan_threads(masks, rank));
+  for (std::size_t rank = 0; rank < masks.size(); ++rank) threads.push_back(plan_threads(masks, quotas, rank));
   return threads;
+}
+
+std::vector<int> threads_of_all(const std::vector<std::vector<int>>& masks) {
+  return threads_of_all(masks, std::vector<std::vector<CpuQuota>>(masks.size()));
 }
 
 using Threads = std::vector<int>;
@@ -34,7 +39,9 @@ TEST(Threads, EqualMasksAreDivided) {
   EXPECT_EQ(threads_of_all({cpus(0, 8), cpus(0, 8), cpus(0, 8)}), Threads({2, 2, 2}));
   for (int ranks = 1; ranks <= 64; ++ranks)
     for (int each = 1; each <= 16; ++each)
-      EXPECT_EQ(plan_threads(std::vector(ranks, cpus(0, ranks * each)), 0), each) << ranks;
+      EXPECT_EQ(plan_threads(std::vector(ranks, cpus(0, ranks * each)), std::vector<std::vector<CpuQuota>>(ranks), 0),
+                each)
+          << ranks;
 }
 
 // srun --cpus-per-task=12: 8 ranks of a node with a mask of their own.
@@ -57,6 +64,22 @@ TEST(Threads, WhatOverlapsIsSharedAndTheRestIsOwn) {
 TEST(Threads, MoreRanksThanCpusHaveOneEach) {
   EXPECT_EQ(threads_of_all(std::vector(5, cpus(0, 2))), Threads(5, 1));
   EXPECT_EQ(threads_of_all({{}, {}}), Threads({1, 1}));
+}
+
+// docker run --cpus=6 on a machine of 64.
+TEST(Threads, AQuotaIsDividedAmongTheRanksOfItsGroup) {
+  const std::vector<CpuQuota> container{{7, 6}}, other{{8, 6}};
+  EXPECT_EQ(threads_of_all({cpus(0, 64)}, {container}), Threads{6});
+  EXPECT_EQ(threads_of_all({cpus(0, 4)}, {container}), Threads{4}) << "its CPUs are fewer";
+  EXPECT_EQ(threads_of_all(std::vector(3, cpus(0, 64)), {container, container, container}), Threads(3, 2));
+  EXPECT_EQ(threads_of_all(std::vector(4, cpus(0, 64)), {container, container, container, {}}), Threads({2, 2, 2, 16}));
+  EXPECT_EQ(threads_of_all(std::vector(2, cpus(0, 64)), {container, other}), Threads({6, 6})) << "of a container each";
+  EXPECT_EQ(threads_of_all(std::vector(8, cpus(0, 64)), std::vector(8, container)), Threads(8, 1));
+}
+
+// Tasks with a quota of their own, in a job that has another for all of them.
+TEST(Threads, OfSeveralQuotasTheTightestCounts) {
+  EXPECT_EQ(threads_of_all(std::vector(2, cpus(0, 64)), {{{1, 3}, {9, 4}}, {{2, 1}, {9, 4}}}), Threads({2, 1}));
 }
 
 TEST(Threads, LargeMachinesHaveLargeNumbers) {

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -85,28 +86,38 @@ std::vector<int> allowed_cpus() {
   return {};
 }
 
-int plan_threads(const std::vector<std::vector<int>>& masks, std::size_t self) {
+int plan_threads(const std::vector<std::vector<int>>& masks, const std::vector<std::vector<CpuQuota>>& quotas,
+                 std::size_t self) {
   std::map<int, int> users;  // of each CPU
   for (const auto& mask : masks)
     for (const int cpu : mask) ++users[cpu];
   double share = 0;
   for (const int cpu : masks.at(self)) share += 1.0 / users.at(cpu);
+  std::map<std::uint64_t, int> members;  // of each group
+  for (const auto& own : quotas)
+    for (const auto& quota : own) ++members[quota.group];
+  for (const auto& [group, cpus] : quotas.at(self)) share = std::min(share, 1.0 * cpus / members.at(group));
   constexpr double rounding = 1e-6;  // 12 CPUs of 6 ranks are 2 for each, whatever twelve sixths add up to
   return std::max(1, static_cast<int>(std::floor(share + rounding)));
 }
 
 int count_threads(const World& world, const config::Auto<int>& wanted) {
-  const auto texts = world.group().all_gather_strings(fmt::format("{}", fmt::join(allowed_cpus(), " ")));
+  const auto cpus = world.group().all_gather_strings(fmt::format("{}", fmt::join(allowed_cpus(), " ")));
+  std::string own;
+  for (const auto& [group, count] : cpu_quotas()) own += fmt::format("{} {} ", group, count);
+  const auto groups = world.group().all_gather_strings(own);
   std::vector<std::vector<int>> masks;
+  std::vector<std::vector<CpuQuota>> quotas;
   std::size_t self = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
     if (world.hosts()[rank] != world.host()) continue;
     if (rank == world.rank()) self = masks.size();
-    std::istringstream text(texts[rank]);
-    auto& mask = masks.emplace_back();
-    for (int cpu; text >> cpu;) mask.push_back(cpu);
+    std::istringstream mask(cpus[rank]), quota(groups[rank]);
+    masks.emplace_back(std::istream_iterator<int>(mask), std::istream_iterator<int>());
+    quotas.emplace_back();
+    for (CpuQuota one{}; quota >> one.group >> one.cpus;) quotas.back().push_back(one);
   }
-  return wanted.value_or(plan_threads(masks, self));
+  return wanted.value_or(plan_threads(masks, quotas, self));
 }
 
 void use_threads(int threads) {
