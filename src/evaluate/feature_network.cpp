@@ -128,7 +128,8 @@ FeatureNetwork FeatureNetwork::load(const std::filesystem::path& file, FeatureRe
     throw;
   } catch (const torch::jit::ErrorReport& error) {
     refuse_code(file, error.what());
-  } catch (const c10::Error&) {
+  } catch (const c10::Error& error) {
+    if (tells_of_too_little_memory(error.msg())) throw;
     throw Error(
         Exit::io, fmt::format("evaluate.features: {} is no TorchScript file", file.string()),
         "torch.jit.trace(network.eval(), torch.zeros(1, 3, 299, 299)).save(FILE) makes one of any PyTorch network; "

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <new>
+
 namespace millrace {
 
 namespace {
@@ -9,11 +11,23 @@ namespace {
 constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runtime's codes
 constexpr int cuda_error_devices_unavailable = 46;
 
-Error too_little_memory(const c10::Error& error) {
+Error gpu_is_full(const c10::Error& error) {
   return Error(Exit::usage, error.what_without_backtrace(),
                "batch.micro, ema.enabled and parallel.strategy on trainers, with a U-Net also "
                "model.gradient_checkpointing and model.cuda_graphs, encode.batch_size on producers, "
                "generate.batch_size and evaluate.batch_size decide how much memory a GPU needs");
+}
+
+// A limit or a setting refuses memory, and will at the next start: where a host without limits runs out of it, the
+// kernel kills a process.
+constexpr const char* hint_for_host =
+    "batch.micro, encode.batch_size, data.shuffle_block, generate.batch_size and evaluate.batch_size decide how much "
+    "memory a process needs, `ulimit -v` and the limit of its control group (a container's, --mem of a job) how much "
+    "it may have";
+
+// Of c10's allocator on CPUs, whose exceptions have no type of their own.
+bool tells_of_full_host(std::string_view message) {
+  return message.find("DefaultCPUAllocator: can't allocate memory") != message.npos;
 }
 
 const char* hint_for_gpu(const c10::AcceleratorError& error) {
@@ -32,20 +46,23 @@ bool tells_of_too_little_memory(std::string_view message) {
   for (const char* words : {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory",
                             "CUDA out of memory", "CUDA driver error: out of memory", "(out of memory)"})
     if (message.find(words) != message.npos) return true;
-  return false;
+  return tells_of_full_host(message);
 }
 
 std::optional<Error> present_torch_error() {
   try {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    return too_little_memory(error);
+    return gpu_is_full(error);
   } catch (const c10::AcceleratorError& error) {
-    if (error.get_error_code() == cuda_error_memory_allocation) return too_little_memory(error);
+    if (error.get_error_code() == cuda_error_memory_allocation) return gpu_is_full(error);
     return Error(Exit::suspect_node, error.what_without_backtrace(), hint_for_gpu(error));
   } catch (const c10::Error& error) {
-    if (tells_of_too_little_memory(error.msg())) return too_little_memory(error);
+    if (tells_of_full_host(error.msg())) return Error(Exit::usage, error.what_without_backtrace(), hint_for_host);
+    if (tells_of_too_little_memory(error.msg())) return gpu_is_full(error);
     return bug(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return Error(Exit::usage, "the host has too little memory for this process", hint_for_host);
   } catch (...) {
     return std::nullopt;
   }

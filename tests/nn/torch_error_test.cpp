@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/types.h>
 
+#include <new>
+
 namespace millrace {
 namespace {
 
@@ -46,6 +48,22 @@ TEST(TorchError, SoIsMemoryThatCublasAndCudnnDoNotGet) {
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "CUDA driver error: out of memory", "Allocation on device 0 would exceed allowed memory. (out of memory)"})
     expect_matter_of_keys(translated([&] { TORCH_CHECK(false, message); }), message);
+}
+
+TEST(TorchError, SoIsMemoryThatTheHostDoesNotGive) {
+  const auto expect_matter_of_host = [](const std::optional<Error>& error, const char* words) {
+    ASSERT_TRUE(error) << words;
+    EXPECT_EQ(error->exit(), Exit::usage) << words;
+    EXPECT_THAT(error->what(), testing::HasSubstr(words));
+    EXPECT_THAT(error->hint(), testing::AllOf(testing::HasSubstr("batch.micro"), testing::HasSubstr("ulimit -v"),
+                                              testing::HasSubstr("control group")));
+  };
+  expect_matter_of_host(translated([] { throw std::bad_alloc(); }), "the host has too little memory");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which end the process there
+  constexpr std::int64_t beyond_all_addresses = std::int64_t{1} << 50;
+  expect_matter_of_host(translated([] { torch::empty({beyond_all_addresses}, torch::kUInt8); }),
+                        "1125899906842624 bytes");
+#endif
 }
 
 TEST(TorchError, AGpuThatFailedIsASuspect) {

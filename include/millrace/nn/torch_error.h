@@ -6,11 +6,12 @@
 
 namespace millrace {
 
-// The exception that is being handled, when it is one of LibTorch about the device: Error(usage) that says which keys
+// The exception that is being handled, when it is one of LibTorch or std::bad_alloc: Error(usage) that says which keys
 // need less memory, or Error(suspect_node) for a GPU that failed. Called in a catch block.
 std::optional<Error> present_torch_error();
 
-// Whether LibTorch's words mean that a GPU has too little memory, where the kind of its exception does not tell.
+// Whether LibTorch's words mean that a GPU or the host has too little memory, where the kind of its exception does not
+// tell.
 bool tells_of_too_little_memory(std::string_view message);
 
 }  // namespace millrace
