@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "millrace/core/log.h"
+#include "millrace/core/node_memory.h"
 #include "millrace/core/units.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
@@ -177,7 +179,15 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 
-void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Device device) {
+// What a trainer may have, if all on its device have as much.
+static std::uint64_t memory_of_trainer(const Session& session, const TrainPlan& plan) {
+  if (session.device.is_cuda()) return gpu_identity(session.device).total_bytes;
+  const auto is_here = [&](int rank) { return session.world.hosts().at(rank) == session.world.host(); };
+  return node_memory_bytes() / static_cast<std::uint64_t>(std::ranges::count_if(plan.roles.trainers, is_here));
+}
+
+void log_planned_memory(const Session& session, const TrainPlan& plan, const ShardedModel& model) {
+  const auto device = session.device;
   const auto& c = plan.config;
   const auto& moments = plan.encoding.shape.moments;
   const auto pass = training_pass(c.model, plan.micro_batch, moments[1], moments[2], device);
@@ -189,13 +199,16 @@ void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch:
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
             format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
             format_bytes(state.peak(activations)));
-  if (!device.is_cuda()) return;
   const bool encodes = trainers_encode(plan);
-  const auto planned =
-      static_cast<std::uint64_t>(run_memory(plan, device).trainer(plan.micro_batch, plan.shards, encodes));
-  const auto total = gpu_identity(device).total_bytes;
-  const auto text = fmt::format("with {}CUDA about {} of the GPU's {}", encodes ? "the encoders and " : "",
-                                format_bytes(planned), format_bytes(total));
+  constexpr double program_bytes = 0;  // of files, which the ranks of a host share and the kernel may drop
+  const auto planned = static_cast<std::uint64_t>(
+      run_memory(plan, device, program_bytes).trainer(plan.micro_batch, plan.shards, encodes));
+  const auto total = memory_of_trainer(session, plan);
+  const auto all = format_bytes(total);
+  const auto text =
+      fmt::format("with {}{} about {} of {}", encodes ? "the encoders and " : "", device.is_cuda() ? "CUDA" : "buffers",
+                  format_bytes(planned),
+                  device.is_cuda() ? "the GPU's " + all : "the " + all + " that each trainer of this host may have");
   if (planned <= total) {
     log::info("{}", text);
   } else {

@@ -47,7 +47,7 @@ std::optional<std::string> complaint_about_producers(const Roles& roles, int str
 void print_start_table(const Session& session, const TrainPlan& plan);
 
 // The memory of a trainer's tensors as it follows from the shapes, for the size of micro-batches and the choice of
-// machines.
-void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Device device);
+// machines; and what its device has, with a warning where that is less.
+void log_planned_memory(const Session& session, const TrainPlan& plan, const ShardedModel& model);
 
 }  // namespace millrace

@@ -138,8 +138,7 @@ bool trainers_encode(const TrainPlan& plan) {
   return plan.roles.all_in_one && plan.config.data.train.type != SourceConfig::Type::latents;
 }
 
-RunMemory run_memory(const TrainPlan& plan, torch::Device device) {
-  constexpr double program_bytes = 256 << 20;
+RunMemory run_memory(const TrainPlan& plan, torch::Device device, double program_bytes) {
   const bool encodes = trainers_encode(plan);
   RunShapes shapes{.unet = plan.unet, .vae = {}, .text_encoder = {}, .unet_file = plan.unet_file};
   if (encodes) shapes.vae = plan.pipeline.config("vae");
@@ -150,8 +149,9 @@ RunMemory run_memory(const TrainPlan& plan, torch::Device device) {
 // On the device of the trainer with least memory: the total, not what is free, so that a run that starts again chooses
 // the same again.
 static int fit_micro_batch(const TrainPlan& plan, torch::Device device, std::int64_t total_bytes) {
+  constexpr double program_bytes = 256 << 20;
   const auto& c = plan.config;
-  const auto memory = run_memory(plan, device);
+  const auto memory = run_memory(plan, device, program_bytes);
   const int fitting = memory.fitting_micro_batch(static_cast<double>(total_bytes), plan.shards, trainers_encode(plan));
   const int micro = choose_micro_batch(plan.routing, c.batch.global, fitting);
   const int share = plan.routing.largest_share(c.batch.global);

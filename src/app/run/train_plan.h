@@ -64,8 +64,8 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report);
 
 // Whether its trainers encode as well.
 bool trainers_encode(const TrainPlan& plan);
-// What its ranks need of the memory of devices like this one. Refers to plan.config.
-RunMemory run_memory(const TrainPlan& plan, torch::Device device);
+// What its ranks need of the memory of devices like this one. `program_bytes` as in RunMemory. Refers to plan.config.
+RunMemory run_memory(const TrainPlan& plan, torch::Device device, double program_bytes);
 
 // What makes encodings and noise out of samples, as run_identity takes it. Read by rank 0. Collective.
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan);
