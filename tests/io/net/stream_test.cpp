@@ -153,7 +153,9 @@ TEST(Http, ALongRetryAfterIsWaitedForUnlessItIsTooLong) {
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_THROW(read_all(*open_stream(server.url() + "/x", limited)), StorageError);
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(50)) << "not after 90 s, for nothing";
-  // Without a limit it waits, and a stop ends that.
+  // Without a limit it waits, and a stop ends that. In a process of its own: a fork beside the server's threads has no
+  // more of them.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         std::jthread signal([] {
