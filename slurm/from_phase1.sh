@@ -50,8 +50,7 @@ start_from_phase1() (
   if [[ -e $start ]]; then
     [[ -n $digest && $(cut -d' ' -f1 "$start/FROM" 2> /dev/null) == "$digest" ]] ||
       refuse "$start was not made from $checkpoint, which $phase1/DONE names" "give PHASE1_DIR as it was, or another run.dir"
-    leads_elsewhere || return 0
-    rm -rf "$start"  # nothing was trained from it; made anew, since the other folder has to be compared with phase 1's
+    leads_elsewhere || return 0  # made anew, since the other folder has to be compared with phase 1's; nothing was trained from it
   fi
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
@@ -67,14 +66,14 @@ start_from_phase1() (
   mkdir -p "$made"
   # export verifies every digest of the checkpoint, and that the pipeline has the parts that it was trained with.
   "$MILLRACE" export --checkpoint "$checkpoint" weights="$weights" model.pipeline="$pipeline" --out "$made/export" ||
-    refuse "$checkpoint cannot be exported" "see above" $(($? == 2 ? 2 : 74))
+    refuse "$checkpoint cannot be exported" "see above; phase 2 takes no other parts than phase 1 had" $(($? == 2 ? 2 : 74))
   mv "$made"/export/{unet,scheduler,model_index.json} "$made/" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
   for entry in "$pipeline"/*; do
     if [[ $(basename "$entry") == FROM || -e $made/$(basename "$entry") ]]; then continue; fi  # FROM: of an earlier phase
     ln -s "$(realpath "$entry")" "$made/" || refuse "$made cannot be filled" "see above"
   done
-  { [[ -d $made/unet ]] && echo "$digest $checkpoint weights=$weights" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
+  { [[ -d $made/unet ]] && echo "$digest $checkpoint weights=$weights" > "$made/FROM" && sync -f "$made/FROM" && rm -rf "$start" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
   rm -rf "$start".tmp-*  # of jobs that were ended in the middle
   say "U-Net (weights=$weights) and scheduler are those of $checkpoint, everything else is that of $pipeline"

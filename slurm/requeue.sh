@@ -16,6 +16,7 @@ source "$here/outcome.sh" || return 1
 source "$here/nodes.sh" || return 1
 job=$SLURM_JOB_ID
 step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch="" job_state="" code=0
+unlaunched=0            # NOTE [Nothing started]
 reduced=0 node_died=0  # whether drop_nodes has left one out, and one that died
 if [[ -n ${SLURM_EXPORT_ENV:-} && ,${SLURM_EXPORT_ENV^^}, != *,ALL,* ]]; then
   say "warning: --export=$SLURM_EXPORT_ENV: nothing else that was set where sbatch was typed reaches this job, MILLRACE_CONFIG for one"
@@ -34,7 +35,7 @@ for number in NTASKS NPROCS NTASKS_PER_{NODE,GPU,SOCKET} TASKS_PER_NODE NNODES J
 done
 # A step on one node, beside the ranks: it takes none of the memory and GPUs that they need. CPUs it takes before Slurm 22.05, where
 # --overlap lets it share those of older steps, and not newer steps share its own: start_watch.
-small_step=("${own_numbers[@]}" srun --overlap --mem=0 --gres=none --mpi=none --cpu-bind=none --nodes=1 --ntasks=1)
+small_step=("${own_numbers[@]}" -u SLURM_LABELIO -u SLURM_STDOUTMODE -u SLURM_STDERRMODE srun --overlap --mem=0 --gres=none --mpi=none --cpu-bind=none --nodes=1 --ntasks=1)
 
 # States, as a pattern, that a job with its nodes passes through: SIGNALING is one that Slurm has just sent a signal.
 passing_states='SIGNALING|STOPPED|SUSPENDED|RESIZING|CONFIGURING'
@@ -51,7 +52,8 @@ no_answer() {
 # A field of this job as Slurm knows it now, not as it was at the start. Its name may look like one, and a comment or the command, which
 # come later.
 job_field() {
-  scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | sed 's/ JobName=.* UserId=/ UserId=/' | grep -oE " $1=[^ ]*" | head -n 1 | cut -d= -f2-
+  scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | LC_ALL=C sed 's/ JobName=.* UserId=[^ ]* GroupId=/ GroupId=/' | grep -oE " $1=[^ ]*" |
+    head -n 1 | cut -d= -f2-
 }
 
 # patiently COMMAND...: its first answer that is not empty, for two minutes: a controller may be away for a while.
@@ -227,18 +229,26 @@ plan_step() {
 }
 
 # NOTE [Nothing started] srun may end with 0 where none of its tasks could be started (up to 25.11), as where a dead step has left its
-# socket behind. So a rank on this node leaves a mark. In containers, which come by MILLRACE_SRUN or --container, /tmp may be another one.
+# socket behind. So a rank on this node empties a file. In containers, which come by MILLRACE_SRUN or --container, /tmp may be another one.
 mark_of_launch() {
-  if [[ ! -d $scratch || -n ${MILLRACE_SRUN:-}${SLURM_CONTAINER:-} ]]; then return; fi
+  if [[ -n ${MILLRACE_SRUN:-}${SLURM_CONTAINER:-}${SLURM_CONTAINER_ID:-} ]]; then return; fi
   if [[ -z ${SLURM_HET_SIZE:-} && " ${placed[*]} " != *" $SLURMD_NODENAME "* ]]; then return; fi
-  rm -f "$scratch/launched"
   mark=$scratch/launched
+  { echo "not yet" > "$mark"; } 2> /dev/null || mark=""
+}
+
+# Where a step says that it sees another /tmp than this script, or what is left of the file is none, nobody knows.
+# shellcheck disable=SC2016  # expanded where it runs
+nothing_started() {
+  if [[ -z $mark || ! -s $mark ]]; then return 1; fi
+  [[ `timeout -k 5 60 "${small_step[@]}" --nodelist="$SLURMD_NODENAME" sh -c 'test -s "$0" || echo elsewhere' "$mark" 2> /dev/null` != elsewhere ]]
 }
 
 # One launch on `nodes`; its code is in `code`.
 # shellcheck disable=SC2016  # expanded where it runs
 launch() {
   local options prefix mark=""
+  unlaunched=0
   plan_step
   mark_of_launch
   say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it, `on_nodes`: srun ${options[*]}"
@@ -248,24 +258,27 @@ launch() {
   runs_once "$@" || start_clock
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
   # sh: where the program is not there, a rank ends with 127. Slurm itself would say ENOENT, which is 2, the code of wrong settings.
-  "${prefix[@]}" setsid srun "${options[@]}" sh -c 'if [ "$0" ]; then true 2> /dev/null > "$0"; fi; exec "$@"' "$mark" "$MILLRACE" "$@" &
+  "${prefix[@]}" setsid srun "${options[@]}" sh -c 'if [ -s "$0" ]; then true 2> /dev/null > "$0"; fi; exec "$@"' "$mark" "$MILLRACE" "$@" &
   step_pid=$!
   tell_ranks  # where the signal came just before
   await "$step_pid"
   code=$?
   step_pid=""
-  if ((code == 0)) && [[ -n $mark && -d $scratch && ! -e $mark ]]; then
+  if ((code == 0)) && nothing_started; then
     say "srun ended with 0, but no rank was started on this node"
-    code=1
+    code=1 unlaunched=1
   fi
   after_launch
 }
 
-# A file of results that is newer than the ranks of this launch.
-written_in_launch() { find -H "$out_dir" -type f -newer "$scratch/launched" -print -quit 2> /dev/null; }
+# A file of results that is newer than the ranks of this launch, where one of them has told.
+written_in_launch() {
+  if [[ ! -s $scratch/launched ]]; then find -H "$out_dir" -type f -newer "$scratch/launched" -print -quit 2> /dev/null; fi
+}
 
 # Where the first launch ends within a minute, by a code that is none of the program's, before a rank has written anything.
 hint_at_mpi() {
+  if ((unlaunched)); then return; fi
   case $code in 0 | 2 | 70 | 7[4-8] | 126 | 127) return ;; esac
   if ((lasted >= 60 || worked)) || [[ -n `fault_files``written_in_launch` ]]; then return; fi
   say "hint: if MPI did not start: srun --mpi=list tells what to set MILLRACE_MPI to ('${MILLRACE_MPI-pmix}' now; empty: what the site has set)"

@@ -102,7 +102,7 @@ ShardedModel::~ShardedModel() {
   // The gathers behind the last update are under way: what is computed next may be given their memory.
   try {
     groups_->join(groups_->mark());
-  } catch (const Error&) {
+  } catch (...) {
     // The GPU has failed, which whoever uses it next will be told.
   }
 }

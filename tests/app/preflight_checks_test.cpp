@@ -135,6 +135,22 @@ TEST(Devices, ThatCannotTrainTogetherEndTheCheckup) {
   EXPECT_FALSE(judge_devices(checkup, answers, {.trainers = {1}, .producers = {0}}).ends);
 }
 
+TEST(SharedGpus, OfProducersOnOneOddHostEndNothing) {
+  Place place;
+  const Checkup checkup(place.world, {"n0", "n0", "n1", "n1", "n2", "n2"}, place.deadline);
+  Answers answers;
+  for (const char* uuid : {"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e", "GPU-e"}) {
+    answers.emplace_back();
+    answers.back().facts = {{"device", "H200"}, {"kind", "GPU"}, {"uuid", uuid}, {"free", 1 << 30}, {"share", 0.9}};
+  }
+  const auto train_on = [&](std::vector<int> trainers, std::vector<int> producers) {
+    return judge_devices(checkup, answers, {.trainers = std::move(trainers), .producers = std::move(producers)});
+  };
+  EXPECT_FALSE(train_on({0, 1, 2, 3}, {4, 5}).ends);
+  EXPECT_TRUE(train_on({0, 1, 2, 3, 4, 5}, {}).ends) << "NCCL refuses them";
+  EXPECT_FALSE(train_on({0, 1, 2, 3, 4, 5}, {}).suspects.empty());
+}
+
 TEST(SharedGpus, OfATrainerAndAProducerAreTold) {
   Place place;
   Checkup checkup(place.world, {"n0", "n0", "n1", "n1"}, place.deadline);

@@ -18,9 +18,9 @@
 namespace pretended {
 namespace {
 
-constexpr int gpus = 64;
-constexpr int garbage = 0xff;  // a NaN in all types
-constexpr auto patience = std::chrono::minutes(3);
+constexpr int gpus = 4096;
+constexpr int garbage = 0xff;                        // a NaN in all types
+constexpr auto patience = std::chrono::minutes(10);  // longer than ranks wait for each other
 constexpr double longest_nap_seconds = 3e-4;
 
 std::atomic<cudaError_t> failure = cudaSuccess;
@@ -45,7 +45,7 @@ struct Moment {
   void wait() {
     std::unique_lock lock(mutex);
     if (is_there.wait_for(lock, patience, [&] { return has_come; })) return;
-    fmt::print(stderr, "rehearsal: what a stream waits for has not come in 3 minutes\n");
+    fmt::print(stderr, "rehearsal: what a stream waits for has not come in 10 minutes\n");
     std::fflush(stderr);
     std::abort();
   }
@@ -62,6 +62,7 @@ std::uint64_t seed() {
 }  // namespace
 
 struct Event {
+  int device = 0;
   std::shared_ptr<Moment> recorded;
 };
 
@@ -90,6 +91,7 @@ struct Stream::Queue {
 
 Stream::Stream(Kind kind) {
   if (kind == Kind::at_once) return;
+  device_ = current_device;
   queue_ = new Queue;
   std::thread([queue = queue_] { queue->work(); }).detach();
 }
@@ -124,6 +126,10 @@ void nap() {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
+int present_gpu() {
+  return current_device;
+}
+
 void fail_gpu(cudaError_t code) {
   failure = code;
 }
@@ -136,6 +142,8 @@ const char* cudaGetErrorString(cudaError_t code) {
       return "CUDA-capable device(s) is/are busy or unavailable";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
     case cudaErrorIllegalAddress:
@@ -197,11 +205,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new Event;
+  *event = new Event{current_device, nullptr};
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (!stream->is_on(event->device)) return cudaErrorInvalidResourceHandle;
   const auto moment = std::make_shared<Moment>();
   event->recorded = moment;
   stream->push([moment] { moment->come(); });

@@ -10,18 +10,23 @@ namespace pretended {
 class Stream {
  public:
   enum class Kind { thread, at_once };
+  // On the thread's current GPU; one that computes at once is on all of them.
   explicit Stream(Kind kind);
   ~Stream() = delete;  // it lives until the process ends
   void push(std::function<void()> work);
   void synchronize();
+  bool is_on(int device) const { return device_ < 0 || device_ == device; }
 
  private:
   struct Queue;
   Queue* queue_ = nullptr;  // none: at once
+  int device_ = -1;
 };
 
 // The one that computes at once.
 void* host_stream(int device);
+// Of this thread.
+int present_gpu();
 // Up to some time that chance gives.
 void nap();
 

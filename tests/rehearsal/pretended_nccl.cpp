@@ -13,8 +13,10 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,7 +89,8 @@ void add_up(std::span<const std::byte* const> parts, std::byte* sum, std::size_t
 // Of the calls of one rank: the Shared is that of all ranks.
 struct Communicator {
   Shared* shared = nullptr;
-  int rank = 0, size = 0;
+  int rank = 0, size = 0, device = 0;
+  std::minstd_rand dice;  // the same on all ranks
   std::atomic<ncclResult_t> state = ncclInProgress;
 
   struct Call {
@@ -134,6 +137,7 @@ void launch(std::vector<std::function<void()>> starts, std::vector<ncclComm_t> c
 }
 
 ncclResult_t start(ncclComm_t communicator, cudaStream_t stream, Communicator::Call call) {
+  if (communicator->state != ncclSuccess || !stream->is_on(communicator->device)) return ncclInvalidUsage;
   const auto start = [=] { stream->push([=] { communicator->run(call); }); };
   if (open_groups > 0) {
     grouped.push_back(start);
@@ -207,6 +211,7 @@ void Communicator::run(const Call& call) const {
              [&](std::size_t begin, std::size_t count) { add_slots(type, 0, count, call.to + begin); });
   } else if (operation == "reduce_scatter") {
     std::vector<std::byte> sum(bytes);  // `to` may be a part of `from`
+    if (call.to < call.from || call.to >= call.from + ranks * bytes) std::memset(call.to, garbage, bytes);
     exchange(call.from, ranks * bytes, false, [&](std::size_t begin, std::size_t count) {
       const auto first = std::max(begin, mine), last = std::min(begin + count, mine + bytes);
       if (first < last) add_slots(type, first - begin, last - first, sum.data() + (first - mine));
@@ -283,12 +288,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
   communicator->shared = static_cast<Shared*>(shared);
   communicator->rank = rank;
   communicator->size = ranks;
-  launcher().push([communicator] {
+  communicator->device = present_gpu();
+  communicator->dice.seed(static_cast<unsigned>(std::hash<std::string_view>()(id.internal)));
+  const auto own = fmt::format("/proc/{}/fd/", ::getpid());
+  const int own_memory = std::string_view(id.internal).starts_with(own) ? std::stoi(id.internal + own.size()) : -1;
+  launcher().push([communicator, own_memory] {
     nap();
     auto& joined = communicator->shared->joined;
     ++joined;
     while (joined < static_cast<std::uint32_t>(communicator->size))
       std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (own_memory >= 0) ::close(own_memory);
     communicator->state = ncclSuccess;
   });
   return ncclInProgress;
@@ -327,6 +337,7 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   if (--open_groups > 0 || grouped.empty()) return ncclSuccess;
+  std::ranges::shuffle(grouped, in_group[0]->dice);  // NCCL promises no order
   launch(std::exchange(grouped, {}), std::exchange(in_group, {}));
   return ncclInProgress;
 }

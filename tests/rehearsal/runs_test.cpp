@@ -27,6 +27,12 @@ void expect_same_run(const std::string& run, const std::string& wanted) {
   EXPECT_EQ(read(weights_of(run, "ema")), read(weights_of(wanted, "ema"))) << run << ": averages";
 }
 
+void expect_rehearsal(const std::string& command) {
+  const auto outcome = shell(rehearsed(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "rehearsal: a group exchanges through pretended GPUs");
+}
+
 struct Case {
   std::string name;
   int ranks;
@@ -50,7 +56,7 @@ TEST(Rehearsal, RunsAreThoseOverMpi) {
   };
   for (const auto& c : cases) {
     expect_success(mpirun(c.ranks) + train(c.name, settings_of(c, 4)));
-    expect_success(rehearsed(mpirun(c.ranks) + train(c.name + "-rehearsed", settings_of(c, 4))));
+    expect_rehearsal(mpirun(c.ranks) + train(c.name + "-rehearsed", settings_of(c, 4)));
     expect_same_run(c.name + "-rehearsed", c.name);
   }
 }
@@ -64,7 +70,7 @@ TEST(Rehearsal, LivesAreThoseOverMpi) {
   for (const auto& life : lives) {
     steps += 3;
     expect_success(mpirun(life.ranks) + train("lives", settings_of(life, steps)));
-    expect_success(rehearsed(mpirun(life.ranks) + train("lives-rehearsed", settings_of(life, steps))));
+    expect_rehearsal(mpirun(life.ranks) + train("lives-rehearsed", settings_of(life, steps)));
   }
   expect_same_run("lives-rehearsed", "lives");
 }

@@ -98,11 +98,15 @@ class Play {
       case 3:
         by.broadcast(whole, static_cast<int>(dice_() % static_cast<std::uint64_t>(by.size())));
         break;
-      default:
+      default: {
+        const auto beside = (place + 1) % buffers_.size();
+        join(beside, true);
         by.together([&] {
           by.all_gather(part, whole);
-          by.broadcast(whole, 0);
+          by.broadcast(buffer_of(buffers_[beside]), 0);
         });
+        under_way_[beside] = {which, by.mark()};
+      }
     }
     under_way_[place] = {which, by.mark()};
     if (dice_() % 7 == 0) by.wait();

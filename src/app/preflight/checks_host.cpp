@@ -169,13 +169,14 @@ Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& r
   if (sharing.ranks_per_gpu > 1)
     row.detail += fmt::format("; up to {} ranks share a GPU, which makes each slower", sharing.ranks_per_gpu);
   row.suspects.insert(row.suspects.end(), sharing.suspects.begin(), sharing.suspects.end());
-  if (!sharing.suspects.empty()) {
-    row.ends = true;  // NCCL refuses them
-    return row;
-  }
-  std::vector<std::string> uuids;  // nobody is odd: what `train` refuses is refused here, too
+  std::vector<std::string> uuids;
   for (const auto& answer : answers) uuids.push_back(answer.facts.value("uuid", ""));
-  judge_shared_gpus(uuids, roles.trainers);
+  try {
+    judge_shared_gpus(uuids, roles.trainers);  // what `train` refuses is refused here, too
+  } catch (const Error&) {
+    if (sharing.suspects.empty()) throw;
+    row.ends = true;  // and here it is known who is odd
+  }
   return row;
 }
 

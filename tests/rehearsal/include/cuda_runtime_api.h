@@ -17,6 +17,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorDevicesUnavailable = 46,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
 };
