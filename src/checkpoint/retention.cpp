@@ -19,9 +19,10 @@ namespace millrace {
 
 constexpr const char* keep_name = "KEEP";
 
-// What CheckpointWriter was making, under its lease, or deleting. A copy that somebody has called step-N.tmp is theirs.
+// What CheckpointWriter was making, under its lease, or deleting, and what a start has tried to write there
+// (AtomicFile). A copy that somebody has called step-N.tmp is theirs.
 static bool is_leftover(const fs::path& path) {
-  static const std::regex temporary(R"(\.tmp-[0-9a-f]{16}-[0-9]+-[0-9a-f]{8}-[0-9]+)");
+  static const std::regex temporary(R"(\.tmp-[0-9a-f]{16}-[0-9]+-[0-9a-f]{8}(-[0-9]+)?)");
   const auto extension = path.extension().string();
   return step_of_name(path.stem().string()) && (extension == ".trash" || std::regex_match(extension, temporary));
 }

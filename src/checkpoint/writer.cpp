@@ -203,6 +203,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   } catch (const AgreedError& failed) {
     if (failed.exit() == Exit::suspect_node) throw;
     if (trainers_.rank() == 0) log::warning("no checkpoint at step {}: {}", state.step, failed.what());
+    failure_ = failed;
     return;
   }
   job_ = std::move(job);
@@ -236,8 +237,10 @@ bool CheckpointWriter::commit() {
     if (trainers_.rank() == 0)
       log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run continues", job->point.step,
                    failed.what());
+    failure_ = failed;
     return false;
   }
+  failure_.reset();
   has_published_ = true;
   step_before_ = std::exchange(last_step_, job->point.step);
   point_before_ = std::exchange(last_point_, job->point);

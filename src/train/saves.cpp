@@ -104,13 +104,23 @@ void Saves::save_last() {
     found = settle();            // or loses what it took
   }
   std::optional<Error> error;
-  if (found == damaged)
-    error = Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
-                  "earlier checkpoints are untouched; make room on the disk and start again");
+  if (found == damaged) error = failure_of_last();
   if (found == unread)
     error = Error(Exit::io, fmt::format("the last checkpoint, of step {}, cannot be read at present", state_.step),
                   "earlier checkpoints are untouched; start again once the storage answers");
   if (error) throw AgreedError(*error, context_.trainers);
+}
+
+// The cause tells what helps. Without one the checkpoint was written, and read back as something else.
+Error Saves::failure_of_last() const {
+  const std::string again = "earlier checkpoints are untouched: start again when that is mended";
+  const auto& cause = writer_.failure();
+  if (!cause)
+    return Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
+                 "the disk returns other bytes than were written; " + again);
+  return Error(Exit::io,
+               fmt::format("the last checkpoint, of step {}, could not be written: {}", state_.step, cause->what()),
+               cause->hint().empty() ? again : cause->hint() + "; " + again);
 }
 
 void Saves::begin() {

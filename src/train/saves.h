@@ -6,6 +6,7 @@
 #include "data_account.h"
 #include "longest.h"
 #include "millrace/checkpoint/writer.h"
+#include "millrace/core/error.h"
 #include "millrace/train/metrics.h"
 #include "millrace/train/progress.h"
 #include "millrace/train/state_file.h"
@@ -51,6 +52,7 @@ class Saves {
   void begin();
   void commit();
   CheckpointWriter::Found settle();
+  Error failure_of_last() const;
   template <class Result>
   Result go_on(Result (CheckpointWriter::*part)());
   void gather_cursors();

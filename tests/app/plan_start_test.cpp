@@ -279,6 +279,21 @@ TEST(DiskSpace, WarnsOfWhatWillNotFit) {
             Exit::io);
 }
 
+// Else a run would find it out at its first save. Nobody makes files in /proc.
+TEST(DiskSpace, RefusesAFolderThatCannotBeWritten) {
+  const test::TempDir run;
+  const CheckpointSpace none;
+  const auto checkpoints = checkpoints_in(run.path());
+  fs::create_directories(checkpoints);
+  EXPECT_NO_THROW(check_disk_space(run.path(), none));
+  EXPECT_TRUE(fs::is_empty(checkpoints));
+  fs::remove(checkpoints);
+  fs::create_directory_symlink("/proc", checkpoints);
+  const auto error = test::error_of([&] { check_disk_space(run.path(), none); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_THAT(error.what(), testing::HasSubstr("cannot create " + checkpoints.string()));
+}
+
 // Encoders that 32 trainers take before a run, and during one with the same rates: `wanted` with equal shares of the
 // 512 stripes, in whole numbers of stripes `enough`. Rates are not exact to a hundredth of an encoder.
 TEST(PlanForecast, CountsEncodersAsTheBalanceLineDoes) {

@@ -1,7 +1,7 @@
 // When a save is wanted by its cost or after a failure, and what the next one is reckoned to take.
 #include "saves.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <chrono>
 #include <filesystem>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "error_of.h"
 #include "parcels/encodings.h"
 #include "train/run_folder.h"
 #include "train/small_trainer.h"
@@ -79,6 +80,18 @@ TEST(NextSave, IsDueSoonAfterOneThatHasFailed) {
   saving.save(2300);
   saving.end_save();
   EXPECT_FALSE(saving.saves->wants(1e9));
+}
+
+// What helps is told by the cause: no room on the disk would be another one.
+TEST(LastSave, ThatFailsTellsItsCause) {
+  Saving saving({Duration::steps(100)});
+  if (test_world().rank() == 0) std::ofstream(saving.folder.path() / "checkpoints") << "in the way";
+  ++saving.state.step;
+  saving.saves->advance({test::make_ref(0, 1)});
+  const auto error = test::error_of([&] { saving.saves->save_last(); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_THAT(error.what(), testing::StartsWith("the last checkpoint, of step 1, could not be written: cannot make "));
+  EXPECT_THAT(error.hint(), testing::StartsWith("a part of the path is a file, not a directory; earlier checkpoints"));
 }
 
 TEST(NextSave, TakesWhatTheLastOneTook) {

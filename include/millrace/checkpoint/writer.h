@@ -11,6 +11,7 @@
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/checkpoint/run_state.h"
 #include "millrace/comm/group.h"
+#include "millrace/core/error.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 
@@ -80,6 +81,8 @@ class CheckpointWriter {
   double seconds_beside_training() const { return seconds_beside_training_; }
   bool in_flight() const { return stage_ == Stage::writing; }
   bool reads_back() const { return stage_ == Stage::reading_back; }
+  // Why the last save has published none; nothing where it has. The same on all trainers.
+  const std::optional<Error>& failure() const { return failure_; }
   // Step of the last checkpoint that was published by this writer; 0 = none.
   std::int64_t last_step() const { return last_step_; }
   // Where the last checkpoint of the run stands.
@@ -105,6 +108,7 @@ class CheckpointWriter {
   std::unique_ptr<ReadBack> read_back_;
   double seconds_beside_training_ = 0;
   bool has_published_ = false;
+  std::optional<Error> failure_;
   int saves_ = 0;
   // Of the last checkpoint of the run and the one before.
   RunPoint last_point_, point_before_;

@@ -6,6 +6,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
@@ -52,7 +53,15 @@ std::filesystem::path checkpoint_disk(const std::filesystem::path& run_dir) {
   return folder;
 }
 
+// By a file that is gone at once. A folder that is not there yet will be made.
+static void try_to_write(const std::filesystem::path& checkpoints) {
+  std::error_code error;
+  if (!std::filesystem::exists(checkpoints, error)) return;
+  const AtomicFile trial(checkpoints / step_name(0));
+}
+
 void check_disk_space(const std::filesystem::path& run_dir, const CheckpointSpace& space) {
+  try_to_write(checkpoints_in(run_dir));
   const auto folder = checkpoint_disk(run_dir);
   std::error_code error;
   const auto available = std::filesystem::space(folder, error).available;

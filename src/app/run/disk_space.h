@@ -30,8 +30,8 @@ CheckpointSpace plan_checkpoints(std::uint64_t bytes, const CheckpointConfig& co
 // same disk.
 std::filesystem::path checkpoint_disk(const std::filesystem::path& run_dir);
 
-// Error(io) when the disk of run.dir/checkpoints has no room for one checkpoint more; a warning when it has none for
-// `keep` of them and the one that is being written, or for those that are kept for good.
+// Error(io) when nothing can be written in run.dir/checkpoints, or its disk has no room for one checkpoint more; a
+// warning when it has none for `keep` of them and the one that is being written, or for those that are kept for good.
 void check_disk_space(const std::filesystem::path& run_dir, const CheckpointSpace& space);
 
 // The same for a run of this configuration, with checkpoints of so many bytes; nothing where it writes none.
