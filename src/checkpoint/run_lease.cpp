@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -143,37 +144,41 @@ std::optional<Owner> try_find_owner(const std::filesystem::path& file) {
   }
 }
 
+[[noreturn]] void refuse_told_to_stop(const std::string& folder) {
+  fail(Exit::requeue, "told to stop while waiting for {}; nothing was written", folder);
+}
+
 // Returns when the folder is free, with the nonce of the owner that lost it, if any. What stays the same for
 // `stale_after`, or for two renewals of a step before, belongs to nobody: no clocks are compared, which differ between
 // machines.
 std::string wait_until_free(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
+  const auto folder = file.parent_path().string();
   const auto first = find_owner(file);
   if (!first) return "";
   const Stopwatch watch;
   for (bool told = false;; told = true) {
     const auto owner = find_owner(file);
     if (!owner)
-      throw Error(Exit::requeue, fmt::format("run.dir: {}, which had it, has just ended", first->describe()),
+      throw Error(Exit::requeue, fmt::format("{}: {}, which had it, has just ended", folder, first->describe()),
                   "start again: there may be a newer checkpoint now");
     if (process_is_gone(owner->process)) return owner->nonce;
     if (owner->is_earlier_life(self)) {
-      log::warning("run.dir: taking it over from an earlier start of this job, {}", owner->describe());
+      log::warning("{}: taking it over from an earlier start of this job, {}", folder, owner->describe());
       return owner->nonce;
     }
     if (owner->nonce != first->nonce || owner->renewals != first->renewals)
-      throw Error(Exit::usage,
-                  fmt::format("run.dir: {} is in use by {}", file.parent_path().string(), owner->describe()),
-                  "stop that one first, or choose another run.dir");
+      throw Error(Exit::usage, fmt::format("{} is in use by {}", folder, owner->describe()),
+                  "stop that one first, or choose another folder (run.dir; of `evaluate`: --out)");
     const double stale_after = owner->is_earlier_step(self) ? 2.5 * times.renewed_every : times.stale_after;
     if (watch.seconds() > stale_after) {
-      log::warning("run.dir: taking it over from {}, which has not been heard of for {:.0f} s", owner->describe(),
+      log::warning("{}: taking it over from {}, which has not been heard of for {:.0f} s", folder, owner->describe(),
                    watch.seconds());
       return owner->nonce;
     }
-    if (stop::requested()) throw Error(Exit::requeue, "told to stop while waiting for run.dir; nothing was written");
+    if (stop::requested()) refuse_told_to_stop(folder);
     if (!told)
-      log::info("run.dir: {} was in use by {}; waiting up to {:.0f} s to see whether it still is",
-                file.parent_path().string(), owner->describe(), stale_after);
+      log::info("{} was in use by {}; waiting up to {:.0f} s to see whether it still is", folder, owner->describe(),
+                stale_after);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
 }
@@ -202,8 +207,9 @@ bool try_make(const std::filesystem::path& name, const std::filesystem::path& fr
     const auto owner = try_find_owner(name);
     return owner && owner->nonce == self.nonce;
   }
-  if (error) fail(Exit::io, "cannot make {}: {}", name.string(), error.message());
-  return true;
+  if (!error) return true;
+  errno = error.value();
+  fail_errno("cannot make", name);
 }
 
 // Is gone at the end of its scope.
@@ -245,7 +251,7 @@ void wait_and_take(const std::filesystem::path& file, const Owner& self, const L
     const auto lost = wait_until_free(file, self, times);
     if (take(file, self, lost)) return;
     if (lost != std::exchange(owner, lost)) refused.reset();
-    if (stop::requested()) throw Error(Exit::requeue, "told to stop while waiting for run.dir; nothing was written");
+    if (stop::requested()) refuse_told_to_stop(file.parent_path().string());
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     std::error_code ignored;
     if (!refused) refused.emplace();
@@ -304,6 +310,14 @@ struct RunLease::Impl {
     }
   }
 
+  // Where nobody has it, it is not known who has removed the file.
+  std::string why_lost() const {
+    if (const auto owner = try_find_owner(file))
+      return fmt::format("{} has been taken over by {}", file.parent_path().string(), owner->describe());
+    return fmt::format("{} is gone: the folder was moved or removed, or another instance has had it and has ended",
+                       file.string());
+  }
+
   void renew_until_stopped(const std::stop_token& stop, Owner self, double every) {
     std::mutex mutex;
     std::condition_variable_any changed;
@@ -311,9 +325,7 @@ struct RunLease::Impl {
     const auto pause = std::chrono::duration<double>(every);
     while (!changed.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
       if (!is_ours()) {
-        const auto owner = try_find_owner(file);
-        log::error("run.dir: {} has taken this run over; this instance ends and writes nothing more",
-                   owner ? owner->describe() : "another instance, which has ended since,");
+        log::error("{}; this instance ends and writes nothing more", why_lost());
         is_lost = true;
         stop::request(SIGTERM);
         return;
@@ -354,6 +366,10 @@ const std::string& RunLease::nonce() const {
 
 bool RunLease::is_ours() const {
   return !impl_->is_lost && impl_->is_ours();
+}
+
+std::string RunLease::why_lost() const {
+  return impl_->why_lost();
 }
 
 }  // namespace millrace

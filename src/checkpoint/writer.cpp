@@ -315,9 +315,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
         CheckpointManifest::write(job.temporary, job.manifest, files, table_of(*files_, snapshot_->kinds(), files));
     if (crossed(options_.keep_every, last_point_, job.point)) keep_for_good(job.temporary);
     if (options_.lease && !options_.lease->is_ours())
-      throw Error(Exit::suspect_node,
-                  fmt::format("{} has been taken over by another instance of the run", run_dir_.string()),
-                  "this one ends; the other one continues");
+      throw Error(Exit::suspect_node, options_.lease->why_lost(), "this instance ends and writes nothing more");
     if (!has_published_) abandon_newer(run_dir_, options_.begins_elsewhere ? 0 : last_point_.step);
     if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
       const auto trash = job.final_name.string() + ".trash";

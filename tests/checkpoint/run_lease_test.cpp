@@ -170,6 +170,15 @@ TEST(RunLease, AFileSystemThatCannotLinkFilesHasOwnersToo) {
   }
 }
 
+TEST(RunLease, ADiskWithoutRoomForItIsToldWithItsCure) {
+  const TempDir folder;
+  answer_of_link = ENOSPC;
+  const auto error = test::error_of([&] { RunLease::acquire(Group(), folder.path(), patient); });
+  answer_of_link = 0;
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(error.hint().find("its inodes are used up"), std::string::npos) << error.hint();
+}
+
 TEST(RunLease, AProcessOfThisMachineThatIsGoneNeedsNoWaiting) {
   const TempDir folder;
   const auto own = process_name();
@@ -268,6 +277,18 @@ TEST(RunLease, WhoLosesItKnowsAndDoesNotTakeItBack) {
     EXPECT_FALSE(lease.is_ours());
   }
   EXPECT_EQ(read_lease(folder.path())["nonce"], "them");
+}
+
+// Somebody has moved the whole folder: nobody has taken it over.
+TEST(RunLease, WhoLosesItTellsWhatIsKnown) {
+  const TempDir folder;
+  const auto lease = RunLease::acquire(Group(), folder.path(), {.renewed_every = 1000});
+  write_foreign(folder.path(), 0);
+  EXPECT_EQ(lease.why_lost(), folder.path().string() + " has been taken over by job 41 (process elsewhere-17 on n7)");
+  fs::remove(folder.path() / "LEASE");
+  EXPECT_EQ(lease.why_lost(), (folder.path() / "LEASE").string() +
+                                  " is gone: the folder was moved or removed, or another instance has had it and has "
+                                  "ended");
 }
 
 TEST(RunLease, WhatCannotBeLookedAtIsNotLost) {

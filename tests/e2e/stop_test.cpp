@@ -318,7 +318,7 @@ void expect_left_to_the_other(const std::string& run) {
 TEST(Owner, WhoHasLostTheFolderWritesNothingMoreThere) {
   const auto outcome = lose_folder("lost", "stop@0:3:open=LEASE", settings + "roles.producers=auto");
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
-  expect_mentions(outcome, "has been taken over by another instance of the run");
+  expect_mentions(outcome, "has been taken over by");
   expect_left_to_the_other("lost");
   EXPECT_EQ(checkpoints("lost"), std::set<std::string>{"step-00000099"});
   EXPECT_EQ(last_step("lost"), 2);

@@ -31,6 +31,8 @@ class RunLease {
   // Looks at the file: false once another instance has taken the folder over, even if it has ended since. A file that
   // cannot be read says nothing against this one.
   bool is_ours() const;
+  // What has become of a folder that is not ours any more, as far as that can be told.
+  std::string why_lost() const;
 
  private:
   struct Impl;

@@ -1,5 +1,6 @@
 #include "run/run_folder.h"
 
+#include <cerrno>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/core/units.h"
 #include "millrace/train/state_file.h"
 #include "run/run_history.h"
@@ -67,7 +69,9 @@ static bool has_remains(const std::filesystem::path& run_dir) {
 static void make_folder(const std::filesystem::path& folder) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);
-  if (code) fail(Exit::io, "run.dir: cannot make {}: {}", folder.string(), code.message());
+  if (!code) return;
+  errno = code.value();
+  fail_errno("run.dir: cannot make", folder);
 }
 
 RunLease claim_run_folder(const Group& world, const std::filesystem::path& run_dir) {
