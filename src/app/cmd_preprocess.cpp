@@ -99,7 +99,6 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
     write_file_atomically(dir / run_file::config, config::dump_yaml_for_others(plan.config));
     write_state(plan, "running", {});
   });
-  open_log(session, dir, "", session.is_root(), describe_share(session.world.rank(), plan));
   return lease;
 }
 
@@ -170,6 +169,7 @@ bool run_rounds(const Group& group, CacheFiller& filler, FillingProgress& progre
 
 int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipeline& pipeline, const RunLease& lease) {
   const auto& group = session.world.group();
+  open_log(session, plan.config.run.dir.value, "", session.is_root(), describe_share(session.world.rank(), plan));
   phase::current = phase::filling;
   if (session.is_root()) print_start(session, plan);
   if (session.world.local_rank() == 0) clear_leftovers(plan.encoding);

@@ -86,9 +86,9 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
   const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   const int first_of_role = plan.roles.trains(world.rank()) ? first_trainer : first_producer;
-  open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role,
-           describe_work(plan.roles, plan.routing, world.rank()));
   return run_in_folder(session, dir, lease, role, watch, [&] {
+    open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role,
+             describe_work(plan.roles, plan.routing, world.rank()));
     phase::current = phase::loading;
     startup::done("run folder");
     if (session.is_root()) print_start_table(session, plan);

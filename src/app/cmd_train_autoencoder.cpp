@@ -212,8 +212,8 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   const std::string role = "trainer";
   const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
-  open_log(session, dir, "", session.is_root(), describe_work(plan.roles, plan.routing, group.rank()));
   return run_in_folder(session, dir, lease, role, watch, [&] {
+    open_log(session, dir, "", session.is_root(), describe_work(plan.roles, plan.routing, group.rank()));
     if (session.is_root()) print_start(session, plan);
     return train(session, plan, vae, group, lease);
   });

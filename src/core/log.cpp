@@ -190,8 +190,7 @@ class EarlyLines : public sinks::basic_sink_backend<sinks::synchronized_feeding>
 
 const boost::shared_ptr<EarlyLines> early_lines = boost::make_shared<EarlyLines>();
 
-void add_file(const Options& options) {
-  const auto file = boost::make_shared<FileBackend>(options.file);
+void add_file(const Options& options, const boost::shared_ptr<FileBackend>& file) {
   // Each record is a line there, so that nobody's file name passes for a record of its own.
   for (const auto& line : early_lines->take()) file->add(format(line, who_prefix(options), visible_line));
   auto sink = boost::make_shared<sinks::synchronous_sink<FileBackend>>(file);
@@ -207,12 +206,14 @@ void enable_with_sinks() {
 }
 
 void replace_sinks(const Options& options) {
-  has_file = !options.file.empty();
+  // Those of before stay where it cannot be opened.
+  const auto file = options.file.empty() ? nullptr : boost::make_shared<FileBackend>(options.file);
+  has_file = file != nullptr;
   awaits_file = options.awaits_file;
   logging::core::get()->remove_all_sinks();
   console_sink.reset();
   if (options.console) add_console(options);
-  if (has_file) add_file(options);
+  if (file) add_file(options, file);
   early_lines->take();
   if (awaits_file) logging::core::get()->add_sink(boost::make_shared<sinks::synchronous_sink<EarlyLines>>(early_lines));
   enable_with_sinks();

@@ -172,8 +172,12 @@ TEST_F(Log, LinesOfThreadsStayWhole) {
   EXPECT_EQ(count, 400);
 }
 
+// Which is told by the sinks that were there.
 TEST_F(Log, AnUnwritableFileIsAnError) {
+  log::init({.console = false, .file = (dir_ / "log").string()});
   EXPECT_THROW(log::init({.file = "/no/such/directory/log"}), Error);
+  log::error("it cannot be opened");
+  EXPECT_THAT(read_file(dir_ / "log"), testing::EndsWith("Z error it cannot be opened\n"));
 }
 
 }  // namespace

@@ -98,6 +98,17 @@ TEST(Errors, MissingWeightsAreToldOnce) {
     }
 }
 
+// The run's folder is open by then: who looks into it sees how the start ended.
+TEST(Errors, ALogThatCannotBeOpenedIsToldInTheFolderToo) {
+  fs::create_directories(workshop() / "no-log/log/rank-00001.log");
+  const auto outcome = shell(mpirun(2) + train("no-log", "'duration=1 steps'"));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  EXPECT_EQ(count(outcome.output, "millrace: "), 1) << outcome.output;
+  const auto state = nlohmann::json::parse(read(workshop() / "no-log/STATE"));
+  EXPECT_EQ(state["exit"], 74);
+  EXPECT_THAT(state["reason"].get<std::string>(), HasSubstr("log/rank-00001.log"));
+}
+
 TEST(Errors, LengthsOfZeroAreRefused) {
   const auto outcome = shell(train(
       "zero", "'duration=0 steps' 'samples.every=0 steps' 'guard.digest_every=0 steps' 'validation.every=0 steps'"));
