@@ -332,7 +332,7 @@ TEST(Owner, WhoHasLostTheFolderDoesNotGoBackThere) {
                                    "'duration=9 steps' 'checkpoint.every=1 steps' optim.lr=1e30 guard.max_skips=1 "
                                    "guard.on_repeat=rollback");
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
-  expect_mentions(outcome, "another instance has taken it over");
+  expect_mentions(outcome, "has been taken over by");
   expect_left_to_the_other("lost-going-back");
   EXPECT_FALSE(fs::exists(workshop() / "lost-going-back/rollback.json"));
 }

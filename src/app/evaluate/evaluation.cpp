@@ -266,7 +266,7 @@ void Evaluation::put(Json line, const Scores& scores, const std::optional<Valida
     line.erase("protocol");
     add(line, scores, loss);
     line["protocol"] = std::move(settings);  // behind the numbers
-    if (!lease_->is_ours()) fail(Exit::requeue, "{} has another owner by now", folder().string());
+    if (!lease_->is_ours()) fail(Exit::requeue, "{}", lease_->why_lost());
     file_->put(line);
     print_out(describe(line, loss));
     if (scores.features.defined()) write_tensors(*root_.evaluate.features_out, {{"features", scores.features}});

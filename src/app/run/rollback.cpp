@@ -53,7 +53,7 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     if (!start.checkpoint)
       throw Error(Exit::numerics,
                   fmt::format("{} were bad, and there is no checkpoint from before them", describe(bad)), cure);
-    if (!run.lease->is_ours()) fail(Exit::requeue, "{}: another instance has taken it over", run.path.string());
+    if (!run.lease->is_ours()) fail(Exit::requeue, "{}", run.lease->why_lost());
     const auto state = start.checkpoint->state();
     refuse_same_place(from.state.used_up, bad, state.step);
     auto steps = resume_state(*start.checkpoint, start.identity).used_up;
