@@ -56,7 +56,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   say("\n{} after step {} ({} samples, {} in training){}\n", result.finished ? "done" : "stopped", t.step,
       format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds),
       result.reason.empty() || result.failure ? "" : ": " + result.reason);  // the error itself follows
-  if (result.state.step > 0) print_figures(result);
+  if (t.step_ms > 0) print_figures(result);                                  // else this start has trained no step
   if (t.skipped > 0)
     say("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
   if (result.is_saved) say("  checkpoint      {}\n", *result.checkpoint);
