@@ -90,7 +90,9 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.start = plan_start(world, c, identity, plan.data.manifest, plan.roles.trainers);
   plan.is_finished = broadcast_from_root(world, [&] {
-    return plan.start.checkpoint && reached(c.duration, plan.start.state.point()) && holds_the_end(c.run.dir.value);
+    const auto& checkpoint = plan.start.checkpoint;
+    return checkpoint && reached(c.duration, plan.start.state.point()) &&
+           holds_the_end(c.run.dir.value, checkpoint->path());
   });
   startup::done("checkpoint");
   return plan;

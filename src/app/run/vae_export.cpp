@@ -67,8 +67,12 @@ fs::path export_of(const fs::path& run_dir) {
   return run_dir / run_file::pipeline;
 }
 
-bool holds_the_end(const fs::path& run_dir) {
-  return fs::exists(run_dir / run_file::done) && fs::exists(export_of(run_dir));
+bool holds_the_end(const fs::path& run_dir, const fs::path& checkpoint) {
+  if (!fs::exists(run_dir / run_file::done) || !fs::exists(export_of(run_dir))) return false;
+  if (!is_checkpoint_of(run_dir, checkpoint)) return true;  // of another run: nothing of it goes here
+  // By its name, since the folder may have been moved.
+  const auto exported = read_json_object(mark_of_export(run_dir)).value("checkpoint", "");
+  return place_of_checkpoint(exported).filename() == place_of_checkpoint(checkpoint).filename();
 }
 
 void check_export_folder(const fs::path& run_dir, const fs::path& pipeline) {

@@ -8,8 +8,9 @@ namespace millrace {
 
 std::filesystem::path export_of(const std::filesystem::path& run_dir);
 
-// Whether all was trained and exported before.
-bool holds_the_end(const std::filesystem::path& run_dir);
+// Whether all was trained, and what lies in the export's place is of this checkpoint: training may have gone back to an
+// older one. Behind check_export_folder.
+bool holds_the_end(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint);
 
 // What the run begins with, and what it did not write, must not be in the way of what it will write: Error(usage).
 void check_export_folder(const std::filesystem::path& run_dir, const std::filesystem::path& pipeline);
