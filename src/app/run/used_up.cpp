@@ -31,9 +31,15 @@ void remember_used_up(const std::filesystem::path& run_dir, const CheckpointRead
 
 void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
   const auto known = broadcast_from_root(world, [&]() -> std::string {
-    if (!std::filesystem::exists(run_dir / run_file::rollback)) return "";
-    const auto json = read_json_object(run_dir / run_file::rollback);
-    return json.value("digest", "") == digest_of(*start.checkpoint) ? json.at("used_up").dump() : "";
+    const auto file = run_dir / run_file::rollback;
+    if (!std::filesystem::exists(file)) return "";
+    const auto json = read_json_object(file);
+    try {
+      if (json.value("digest", "") != digest_of(*start.checkpoint)) return "";
+      return nlohmann::json(json.at("used_up").get<std::vector<UsedUpSteps>>()).dump();
+    } catch (const nlohmann::json::exception& error) {
+      fail(Exit::io, "{}: {}", file.string(), error.what());
+    }
   });
   if (!known.empty()) nlohmann::json::parse(known).get_to(start.state.used_up);
 }

@@ -1,0 +1,47 @@
+#include "run/resume.h"
+
+#include <gmock/gmock.h>
+
+#include "core/temp_dir.h"
+#include "error_of.h"
+#include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
+#include "millrace/io/json.h"
+#include "run/used_up.h"
+#include "test_data.h"
+
+// What of a checkpoint a start takes, and refuses, without a run.
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+
+CheckpointReader golden() {
+  return CheckpointReader::open(test::data_dir() / "checkpoints/format-2");
+}
+
+TEST(UsedUp, ADamagedFileIsNoMistakeOfTheProgram) {
+  const test::TempDir run;
+  const auto file = run / run_file::rollback;
+  const auto read = [&] {
+    Start start{.checkpoint = golden()};
+    read_used_up(Group(), run.path(), start);
+    return start.state.used_up;
+  };
+  const std::vector<UsedUpSteps> steps = {{4, 6, 3}};
+  remember_used_up(run.path(), golden(), steps);
+  EXPECT_EQ(read(), steps);
+  const auto written = read_json_object(file);
+  for (const auto& [key, text] : std::vector<std::pair<const char*, const char*>>{
+           {"digest", "7"}, {"used_up", "\"many\""}, {"used_up", R"([{"first": 4}])"}}) {
+    auto damaged = written;
+    damaged[key] = nlohmann::json::parse(text);
+    run.write(run_file::rollback, damaged.dump());
+    const auto error = test::error_of(read);
+    EXPECT_EQ(error.exit(), Exit::io) << damaged;
+    EXPECT_THAT(error.what(), HasSubstr(file.string())) << damaged;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
