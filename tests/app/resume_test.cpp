@@ -4,6 +4,7 @@
 
 #include "core/temp_dir.h"
 #include "error_of.h"
+#include "millrace/checkpoint/manifest.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
@@ -18,6 +19,27 @@ using testing::HasSubstr;
 
 CheckpointReader golden() {
   return CheckpointReader::open(test::data_dir() / "checkpoints/format-2");
+}
+
+// A checkpoint of a run of this identity.
+CheckpointReader checkpoint_of(const fs::path& folder, const nlohmann::json& identity) {
+  auto manifest = golden().manifest();
+  manifest.update(identity);
+  fs::create_directories(folder.parent_path());
+  fs::copy(golden().path(), folder);
+  CheckpointManifest::write(folder, manifest, golden().files(), golden().tensors());
+  return CheckpointReader::open(folder);
+}
+
+TEST(Resume, AnotherAutoencoderIsToldByTheKeyThatThereIs) {
+  const test::TempDir folder;
+  auto vae = read_json(test::data_dir() / "folder/pipeline/vae/config.json");
+  const auto identity_of = [&] { return run_identity("vae", "run: {seed: 420}\n", {}, vae, "pipeline"); };
+  const auto checkpoint = checkpoint_of(folder / "step", identity_of());
+  vae["latent_channels"] = 8;
+  const auto error = test::error_of([&] { check_resume(checkpoint, {}, identity_of(), {}, /*allow_changes=*/true); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_THAT(error.hint(), testing::StartsWith("set model.pipeline back, or choose another run.dir"));
 }
 
 TEST(UsedUp, ADamagedFileIsNoMistakeOfTheProgram) {

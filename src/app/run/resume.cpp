@@ -68,8 +68,8 @@ static void refuse_another_network(const CheckpointReader& checkpoint, const nlo
   throw Error(Exit::usage,
               fmt::format("{} holds the weights of another network than that of {}:\n  {}", checkpoint.path().string(),
                           has_own_file ? "model.unet.config" : "model.pipeline", fmt::join(changes, "\n  ")),
-              "set model.unet.config and model.pipeline back, or choose another run.dir: these weights fit no other "
-              "network");
+              fmt::format("set {} back, or choose another run.dir: these weights fit no other network",
+                          is_of_vae(identity) ? "model.pipeline" : "model.unet.config and model.pipeline"));
 }
 
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
