@@ -31,6 +31,46 @@ CheckpointReader checkpoint_of(const fs::path& folder, const nlohmann::json& ide
   return CheckpointReader::open(folder);
 }
 
+// Trained on this list, or archive.
+nlohmann::json identity_on(const fs::path& path, const std::string& type = "csv") {
+  DataPlan data;
+  data.manifest.archives.push_back({.path = path.string(), .name = "a", .bytes = 100, .rows = {}, .limit = {}});
+  return run_identity("unet", "run: {seed: 420}\ndata: {train: {type: " + type + "}}\n", data, {}, "pipeline");
+}
+
+// From another folder, or with another value of a variable in the path.
+TEST(Resume, WordsThatLeadElsewhereAreOtherData) {
+  const test::TempDir folder;
+  fs::create_directory(folder / "there");
+  fs::create_directory_symlink("there", folder / "link");
+  const auto list = folder / "there/a.csv";
+  const auto checkpoint = checkpoint_of(folder / "step", identity_on(list));
+  const Manifest none;
+  const auto check = [&](const nlohmann::json& identity, const std::vector<config::Change>& changes = {}) {
+    check_resume(checkpoint, changes, identity, none, /*allow_changes=*/false);
+  };
+  EXPECT_NO_THROW(check(identity_on(list)));
+  EXPECT_NO_THROW(check(identity_on(folder / "link/a.csv"))) << "the same list";
+  EXPECT_NO_THROW(check(identity_on(list), {{"data.train.path", "there/a.csv", list.string()}})) << "spelling alone";
+  const auto error = test::error_of([&] { check(identity_on(folder / "a.csv")); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_THAT(error.what(), HasSubstr("data.train.path: the same words lead elsewhere than before"));
+  EXPECT_THAT(error.hint(), HasSubstr("checkpoint.allow_changes=true"));
+  const auto moved = identity_on(folder / "a.csv");
+  EXPECT_EQ(places_kept(checkpoint, moved), Places::all) << "where it is allowed, the run goes on at the same sample";
+}
+
+TEST(Resume, WhereDataLayIsNotComparedWhereNobodyKnows) {
+  const test::TempDir folder;
+  auto before = identity_on(folder / "there/a.csv");
+  before.erase("paths");
+  const auto checkpoint = checkpoint_of(folder / "step", before);
+  EXPECT_NO_THROW(check_resume(checkpoint, {}, identity_on(folder / "a.csv"), {}, /*allow_changes=*/false));
+  // Names and sizes tell whether tars are the same.
+  EXPECT_EQ(identity_on(folder / "a.tar", "webdataset").at("paths"), nullptr);
+  EXPECT_EQ(identity_on(folder / "synthetic-000000", "synthetic").at("paths"), nullptr);
+}
+
 TEST(Resume, AnotherAutoencoderIsToldByTheKeyThatThereIs) {
   const test::TempDir folder;
   auto vae = read_json(test::data_dir() / "folder/pipeline/vae/config.json");

@@ -4,34 +4,70 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <system_error>
 
 #include "app_config.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/secrets.h"
 #include "millrace/dataset/filter.h"
 #include "millrace/dataset/table.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/io/archive_name.h"
+#include "millrace/io/net/urls.h"
 #include "millrace/models/initialize.h"
 #include "run/trained_run.h"
 
 namespace millrace {
 
+// Where links lead; the path itself where that cannot be told.
+static fs::path resolve(const fs::path& path) {
+  std::error_code error;
+  auto resolved = fs::canonical(path, error);
+  return error ? path : resolved;
+}
+
+// Where those archives lie of which names and sizes do not tell whether they are the same: as it is spelled, and where
+// links lead. Nothing where they do.
+static nlohmann::json paths_of(const nlohmann::json& identity, const Manifest& archives) {
+  const bool is_made_up = readable_config(identity).data.train.type == SourceConfig::Type::synthetic;
+  if (is_made_up || may_have_moved(identity, archives)) return nullptr;
+  Hasher128 spelled, resolved;
+  std::map<fs::path, fs::path> folders;  // resolved, each once
+  const auto add = [](Hasher128& hasher, const std::string& path) { hasher.update(path.c_str(), path.size() + 1); };
+  for (const auto& archive : archives.archives) {
+    const auto file = local_path(archive.path);
+    if (file.empty()) {
+      for (auto* hasher : {&spelled, &resolved}) add(*hasher, without_secrets(archive.path));
+      continue;
+    }
+    const auto path = fs::absolute(file).lexically_normal();
+    const auto [folder, is_new] = folders.try_emplace(path.parent_path());
+    if (is_new) folder->second = resolve(folder->first);
+    add(spelled, path.string());
+    add(resolved, (folder->second / path.filename()).string());
+  }
+  return {{"spelled", spelled.digest().hex()}, {"resolved", resolved.digest().hex()}};
+}
+
 nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
                             const nlohmann::json& model, const std::filesystem::path& pipeline,
                             const nlohmann::json& encoders) {
-  return {{"kind", kind},
-          {"config", config_yaml},
-          {"data",
-           {{"manifest", data.manifest.digest().hex()},
-            {"archives", data.manifest.archives.size()},
-            {"stripes", data.stripes.stripes}}},
-          {"model", model},
-          {"pipeline", std::filesystem::absolute(pipeline).string()},
-          {"encoders", encoders}};
+  nlohmann::json identity = {{"kind", kind},
+                             {"config", config_yaml},
+                             {"data",
+                              {{"manifest", data.manifest.digest().hex()},
+                               {"archives", data.manifest.archives.size()},
+                               {"stripes", data.stripes.stripes}}},
+                             {"model", model},
+                             {"pipeline", std::filesystem::absolute(pipeline).string()},
+                             {"encoders", encoders}};
+  identity["paths"] = paths_of(identity, data.manifest);
+  return identity;
 }
 
 // Whether a VAE's run gives its checkpoints the scaling_factor of model.pipeline.
@@ -51,6 +87,12 @@ bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
         !is_table(archive.path) || (is_kind(archive.path, ArchiveKind::parquet) && !source.columns.image);
     return archive.bytes > 0 && holds_images;
   });
+}
+
+std::optional<bool> lie_elsewhere(const nlohmann::json& was, const nlohmann::json& is) {
+  const auto before = was.value("paths", nlohmann::json()), after = is.value("paths", nlohmann::json());
+  if (!before.is_object() || !after.is_object()) return std::nullopt;
+  return before.at("spelled") != after.at("spelled") && before.at("resolved") != after.at("resolved");
 }
 
 std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ bool means_the_same(const config::Change& change, const nlohmann::json& before, 
 
 // Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
 bool may_have_moved(const nlohmann::json& identity, const Manifest& archives);
+// Whether those of which that cannot be told lie elsewhere, however they are spelled; nothing where a checkpoint of
+// before does not say where they lay.
+std::optional<bool> lie_elsewhere(const nlohmann::json& was, const nlohmann::json& is);
 // What made another digest of the data than `before`, in words.
 std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
                                       const Manifest& archives);

@@ -77,13 +77,14 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   auto known = checkpoint.manifest();
   known["encoders"] = encoders_of(checkpoint);
   std::vector<std::string> refused;
+  const auto elsewhere = lie_elsewhere(known, identity);
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
     log::info("changed since the checkpoint: {}", text);
     const bool is_fixed =
         std::ranges::any_of(fixed_keys, [&](const std::string& key) { return config::is_in(change.key, key); });
     if (!is_fixed || means_the_same(change, known, identity)) continue;
-    if (change.key == "data.train.path" && may_have_moved(identity, archives)) continue;
+    if (change.key == "data.train.path" && (may_have_moved(identity, archives) || elsewhere == false)) continue;
     refused.push_back(text);
   }
   const auto value_of = [](const nlohmann::json& json, const char* key) { return json.value(key, nlohmann::json()); };
@@ -93,6 +94,9 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     const auto digest = before.is_object() ? before.value("manifest", "") : "";
     if (!digest.empty() && digest != archives.digest().hex())
       for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
+  } else if (elsewhere == true &&
+             std::ranges::find(changes, "data.train.path", &config::Change::key) == changes.end()) {
+    refused.push_back("data.train.path: the same words lead elsewhere than before");  // from another folder, say
   }
   const auto of_model = model_changes(known, identity);
   refused.insert(refused.end(), of_model.begin(), of_model.end());
