@@ -96,7 +96,8 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
       for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
   } else if (elsewhere == true &&
              std::ranges::find(changes, "data.train.path", &config::Change::key) == changes.end()) {
-    refused.push_back("data.train.path: the same words lead elsewhere than before");  // from another folder, say
+    // Not refused: a variable in it may name what each job has copied to a disk of its own.
+    log::warning("data.train.path reads as before, but leads elsewhere: what lies there is taken for the same data");
   }
   const auto of_model = model_changes(known, identity);
   refused.insert(refused.end(), of_model.begin(), of_model.end());
