@@ -69,6 +69,12 @@ class WaitingThreads {
   std::vector<std::jthread> threads_;
 };
 
+#ifdef __SANITIZE_THREAD__
+constexpr const char* keeps_signals_back = "ThreadSanitizer keeps signals back, and has a thread of its own";
+#else
+constexpr const char* keeps_signals_back = nullptr;
+#endif
+
 // Asks again until all have come to their read.
 std::string describe_until(const std::string& part, std::size_t times) {
   std::string text;
@@ -77,6 +83,7 @@ std::string describe_until(const std::string& part, std::size_t times) {
 }
 
 TEST(Stacks, AThreadThatWaitsInAReadIsFoundThereAndReadsOn) {
+  if (keeps_signals_back) GTEST_SKIP() << keeps_signals_back;
   const WaitingThreads waiting(1);
   const auto text = describe_until("wait_in_a_named_function", 1);
   EXPECT_EQ(count(text, "millrace::stacks_test::wait_in_a_named_function(int)+0x"), 1u) << text;
@@ -86,6 +93,7 @@ TEST(Stacks, AThreadThatWaitsInAReadIsFoundThereAndReadsOn) {
 }
 
 TEST(Stacks, AHundredThreadsTakeLessThanTwoSeconds) {
+  if (keeps_signals_back) GTEST_SKIP() << keeps_signals_back;
   const WaitingThreads waiting(100);
   describe_until("wait_in_a_named_function", 100);
   std::string text = "no answer yet";
@@ -103,6 +111,7 @@ TEST(Stacks, AHundredThreadsTakeLessThanTwoSeconds) {
 }
 
 TEST(Stacks, AThreadThatBlocksSignalsIsNamedWithoutAStack) {
+  if (keeps_signals_back) GTEST_SKIP() << keeps_signals_back;
   std::atomic<bool> ready{false}, end{false};
   std::jthread deaf([&] {
     sigset_t all;
@@ -124,6 +133,7 @@ TEST(Stacks, AThreadThatBlocksSignalsIsNamedWithoutAStack) {
 
 // Who has called vfork sleeps so until the child is gone, which waits here until the pipe is closed.
 TEST(Stacks, AThreadInUninterruptibleSleepIsNamedWithItsState) {
+  if (keeps_signals_back) GTEST_SKIP() << keeps_signals_back;
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   std::jthread sleeping([&] {

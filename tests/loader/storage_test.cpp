@@ -356,6 +356,7 @@ TEST_F(Storage, OneWarningAndOneWordWhenItIsBack) {
 
 TEST_F(Storage, AStopEndsTheWaitingAtOnce) {
   const Data data = tar();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // which starts threads: ThreadSanitizer takes none behind a fork
   EXPECT_EXIT(
       {
         const auto source = data.open();
