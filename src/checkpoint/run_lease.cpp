@@ -312,7 +312,7 @@ struct RunLease::Impl {
 
   // Where nobody has it, it is not known who has removed the file.
   std::string why_lost() const {
-    if (const auto owner = try_find_owner(file))
+    if (const auto owner = try_find_owner(file); owner && owner->nonce != nonce)
       return fmt::format("{} has been taken over by {}", file.parent_path().string(), owner->describe());
     return fmt::format("{} is gone: the folder was moved or removed, or another instance has had it and has ended",
                        file.string());

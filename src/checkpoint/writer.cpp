@@ -190,6 +190,9 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   if (const auto file = files_->file_of(trainers_.rank())) job->own_file = file_name(*file, files_->files());
   try {
     on_root(trainers_, [&] {
+      // A folder that was moved must not come into being anew.
+      if (options_.lease && !options_.lease->is_ours())
+        throw Error(Exit::suspect_node, options_.lease->why_lost(), "this instance ends and writes nothing more");
       job->manifest = extra;
       job->manifest["step"] = state.step;
       job->manifest["samples"] = state.samples;

@@ -153,6 +153,11 @@ bool is_storage_fault(int code) {
     case EINVAL:
     case EILSEQ:
     case ESPIPE:
+    case EUCLEAN:  // of this one file, for good: the file system has found it damaged
+    case EBADMSG:
+    case EBADF:  // mistakes of ours
+    case EFAULT:
+    case E2BIG:
       return false;
     default:
       return true;

@@ -48,6 +48,7 @@ void ArchiveInput::attempt(Call call) {
     if (!is_damage(error)) not_of_bytes_ = std::current_exception();
   } catch (const std::exception& error) {
     failure_ = error.what();
+    not_of_bytes_ = std::current_exception();  // memory, say
   }
 }
 

@@ -3,6 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <new>
+#include <string_view>
+
+#include "millrace/core/phase.h"
 
 namespace millrace {
 
@@ -37,6 +40,15 @@ const char* hint_for_gpu(const c10::AcceleratorError& error) {
   return "the kernel's log tells of a broken GPU, `millrace env` of the driver";
 }
 
+// Settings are to blame at the start; what has trained steps with them has met something else, a crowded node say, and
+// may start again.
+Exit exit_of_full_host() {
+  const std::string_view now = phase::current.load();
+  for (const char* under_way : {phase::training, phase::accounting, phase::saving, phase::validating, phase::painting})
+    if (now == under_way) return Exit::suspect_node;
+  return Exit::usage;
+}
+
 }  // namespace
 
 // cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:
@@ -58,11 +70,12 @@ std::optional<Error> present_torch_error() {
     if (error.get_error_code() == cuda_error_memory_allocation) return gpu_is_full(error);
     return Error(Exit::suspect_node, error.what_without_backtrace(), hint_for_gpu(error));
   } catch (const c10::Error& error) {
-    if (tells_of_full_host(error.msg())) return Error(Exit::usage, error.what_without_backtrace(), hint_for_host);
+    if (tells_of_full_host(error.msg()))
+      return Error(exit_of_full_host(), error.what_without_backtrace(), hint_for_host);
     if (tells_of_too_little_memory(error.msg())) return gpu_is_full(error);
     return bug(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return Error(Exit::usage, "the host has too little memory for this process", hint_for_host);
+    return Error(exit_of_full_host(), "the host has too little memory for this process", hint_for_host);
   } catch (...) {
     return std::nullopt;
   }

@@ -372,14 +372,14 @@ TEST(Errno, HasItsName) {
 // A server or a network that is away, as nfs(5) and Lustre's manual have it, what FUSE hands on (ENOSPC of a mount
 // whose cache is full), too little memory, too many open files, refusals.
 TEST(Errno, IsAFaultOfTheStorageUnlessThePathIsWrong) {
-  for (const int code :
-       {EIO,       EREMOTEIO,   ESTALE,    ETIMEDOUT,    ENOTCONN,   ESHUTDOWN,    EHOSTDOWN,   EHOSTUNREACH,
-        ENETDOWN,  ENETUNREACH, ENETRESET, ECONNREFUSED, ECONNRESET, ECONNABORTED, ENOLINK,     ECOMM,
-        EMFILE,    ENFILE,      EACCES,    EPERM,        ENOKEY,     EKEYEXPIRED,  EKEYREVOKED, EKEYREJECTED,
-        EINTR,     EAGAIN,      ENOMEM,    ECANCELED,    ENODEV,     ENXIO,        EPROTO,      EBADF,
-        EHWPOISON, EUCLEAN,     ENOSPC,    EDQUOT,       4321})
+  for (const int code : {EIO,          EREMOTEIO,   ESTALE,       ETIMEDOUT, ENOTCONN,     ESHUTDOWN,  EHOSTDOWN,
+                         EHOSTUNREACH, ENETDOWN,    ENETUNREACH,  ENETRESET, ECONNREFUSED, ECONNRESET, ECONNABORTED,
+                         ENOLINK,      ECOMM,       EMFILE,       ENFILE,    EACCES,       EPERM,      ENOKEY,
+                         EKEYEXPIRED,  EKEYREVOKED, EKEYREJECTED, EINTR,     EAGAIN,       ENOMEM,     ECANCELED,
+                         ENODEV,       ENXIO,       EPROTO,       EHWPOISON, ENOSPC,       EDQUOT,     4321})
     EXPECT_TRUE(is_storage_fault(code)) << errno_name(code);
-  for (const int code : {0, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EINVAL, EILSEQ, ESPIPE})
+  for (const int code :
+       {0, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EINVAL, EILSEQ, ESPIPE, EUCLEAN, EBADMSG, EBADF})
     EXPECT_FALSE(is_storage_fault(code)) << errno_name(code);
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "millrace/comm/fault.h"
@@ -15,24 +16,31 @@ namespace {
 
 constexpr double limit_seconds = 1;
 
-// A stream of arithmetic that holds until it is opened.
+// A GPU's arithmetic, which holds until it is opened.
 class Arithmetic {
  public:
-  Arithmetic() {
-    stream()->push([this] { open_.wait(false); });
+  explicit Arithmetic(int device) : stream_(static_cast<pretended::Stream*>(stream_of(device))) {
+    stream_->push([this] { open_.wait(false); });
   }
   ~Arithmetic() {
     open_ = true;
     open_.notify_all();
-    stream()->synchronize();
+    stream_->synchronize();
   }
-  static void* stream_of(int) { return stream(); }
+  static void* stream_of(int device) {
+    static std::map<int, pretended::Stream*> streams;
+    auto*& stream = streams[device];
+    if (!stream) {
+      const int before = pretended::present_gpu();
+      cudaSetDevice(device);
+      stream = new pretended::Stream(pretended::Stream::Kind::thread);
+      cudaSetDevice(before);
+    }
+    return stream;
+  }
 
  private:
-  static pretended::Stream* stream() {
-    static auto* const made = new pretended::Stream(pretended::Stream::Kind::thread);
-    return made;
-  }
+  pretended::Stream* const stream_;
   std::atomic<bool> open_ = false;
 };
 
@@ -47,9 +55,10 @@ class RehearsedFailure : public testing::Test {
 
   int rank() const { return group_.rank(); }
   bool is_last() const { return rank() == group_.size() - 1; }
-  std::unique_ptr<Collectives> make(void* (*stream)(int) = pretended::host_stream) const {
+  std::unique_ptr<Collectives> make(void* (*stream)(int) = pretended::host_stream) {
     static int made = 0;
-    return make_rehearsed_collectives(group_, ++made * group_.size() + rank(), stream);
+    device_ = ++made * group_.size() + rank();
+    return make_rehearsed_collectives(group_, device_, stream);
   }
 
   // What `work` throws within the limit on waiting, which all groups of a process share.
@@ -71,6 +80,7 @@ class RehearsedFailure : public testing::Test {
   }
 
   Group group_;
+  int device_ = 0;
   // A transfer that comes in the end may still write to it.
   std::vector<float>& numbers_ = *new std::vector<float>(1000, 1);
 };
@@ -105,7 +115,7 @@ TEST_F(RehearsedFailure, OfRanksThatAskForDifferentThingsIsAWaitInVain) {
 
 TEST_F(RehearsedFailure, OfItsOwnArithmeticIsTheRanksOwn) {
   const auto collectives = make(Arithmetic::stream_of);
-  const Arithmetic without_end;
+  const Arithmetic without_end(device_);
   collectives->all_reduce_sum(buffer_of(numbers_));
   int looks = 0;
   expect_part(error_of([&] { collectives->wait([&] { ++looks; }); }, Exit::suspect_node),

@@ -18,7 +18,7 @@
 namespace pretended {
 namespace {
 
-constexpr int gpus = 4096;
+constexpr int gpus = 1000;
 constexpr int garbage = 0xff;                        // a NaN in all types
 constexpr auto patience = std::chrono::minutes(10);  // longer than ranks wait for each other
 constexpr double longest_nap_seconds = 3e-4;

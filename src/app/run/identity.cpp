@@ -34,18 +34,24 @@ static fs::path resolve(const fs::path& path) {
 // Where those archives lie of which names and sizes do not tell whether they are the same: as it is spelled, and where
 // links lead. Nothing where they do.
 static nlohmann::json paths_of(const nlohmann::json& identity, const Manifest& archives) {
-  const bool is_made_up = readable_config(identity).data.train.type == SourceConfig::Type::synthetic;
-  if (is_made_up || may_have_moved(identity, archives)) return nullptr;
+  const auto train = readable_config(identity).data.train;
+  if (train.type == SourceConfig::Type::synthetic || may_have_moved(identity, archives)) return nullptr;
+  std::vector<std::string> places;
+  for (const auto& archive : archives.archives) places.push_back(archive.path);
+  if (train.type == SourceConfig::Type::latents) places = train.path;  // a cache names the images it is of
   Hasher128 spelled, resolved;
   std::map<fs::path, fs::path> folders;  // resolved, each once
   const auto add = [](Hasher128& hasher, const std::string& path) { hasher.update(path.c_str(), path.size() + 1); };
-  for (const auto& archive : archives.archives) {
-    const auto file = local_path(archive.path);
+  for (const auto& place : places) {
+    const auto file = local_path(place);
     if (file.empty()) {
-      for (auto* hasher : {&spelled, &resolved}) add(*hasher, without_secrets(archive.path));
+      const auto address = without_secrets(place);
+      for (auto* hasher : {&spelled, &resolved})
+        add(*hasher, address.substr(0, address.find('?')));  // dates of signatures
       continue;
     }
-    const auto path = fs::absolute(file).lexically_normal();
+    std::error_code error;  // the working folder is gone
+    const auto path = fs::absolute(file, error).lexically_normal();
     const auto [folder, is_new] = folders.try_emplace(path.parent_path());
     if (is_new) folder->second = resolve(folder->first);
     add(spelled, path.string());

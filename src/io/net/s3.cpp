@@ -62,15 +62,27 @@ void set_endpoint(arrow::fs::S3Options& options, const std::string& endpoint) {
   while (options.endpoint_override.ends_with('/')) options.endpoint_override.pop_back();
 }
 
-// The AWS library by itself uses none.
+// The AWS library by itself uses none. Those that it cannot use are passed over, as before it was given any.
 void set_proxy(arrow::fs::S3Options& options, std::string proxy) {
   if (proxy.find("://") == proxy.npos) proxy.insert(0, "http://");
   const auto parsed = arrow::fs::S3ProxyOptions::FromUri(proxy);
-  if (!parsed.ok() || (parsed->scheme != "http" && parsed->scheme != "https"))
-    throw Error(
-        Exit::usage, "s3:// takes a proxy of http:// or https://, which that of the environment is not",
-        "name another in https_proxy (http_proxy where the store's address is http://), or the store in no_proxy");
-  options.proxy_options = *parsed;
+  if (parsed.ok() && (parsed->scheme == "http" || parsed->scheme == "https")) {
+    options.proxy_options = *parsed;
+  } else {
+    log::warning(
+        "s3:// takes no proxy of the environment but one of http:// or https:// (%40 for an @ in a password): "
+        "the store is asked directly");
+  }
+}
+
+// Without port and path.
+std::string host_in(const std::string& endpoint) {
+  if (endpoint.starts_with('[')) return endpoint.substr(1, endpoint.find(']') - 1);
+  return endpoint.substr(0, endpoint.find_first_of(":/"));
+}
+
+void resolve_region(arrow::fs::S3Options& options, const std::string& bucket) {
+  if (const auto region = arrow::fs::ResolveS3BucketRegion(bucket); region.ok()) options.region = *region;
 }
 
 arrow::fs::S3Options options_for(const std::string& bucket) {
@@ -83,15 +95,18 @@ arrow::fs::S3Options options_for(const std::string& bucket) {
   std::string endpoint = environment("AWS_ENDPOINT_URL_S3");
   if (endpoint.empty()) endpoint = environment("AWS_ENDPOINT_URL");
   if (!endpoint.empty()) set_endpoint(options, endpoint);
+  // A bucket's own region counts, wherever this machine is; but it is not asked for through a proxy.
+  const bool is_given = !options.region.empty();
+  if (endpoint.empty() && !is_given) resolve_region(options, bucket);
   const std::string host = endpoint.empty() ? fmt::format("{}.s3.{}.amazonaws.com", bucket, options.region)
-                                            : options.endpoint_override.substr(0, options.endpoint_override.find(':'));
+                                            : host_in(options.endpoint_override);
   const std::string proxy = find_proxy(options.scheme, host);
   if (!proxy.empty()) set_proxy(options, proxy);
-  // A bucket's own region counts, wherever this machine is; but it is not asked for through a proxy.
-  if (endpoint.empty() && (proxy.empty() || options.region.empty()))
-    if (const auto region = arrow::fs::ResolveS3BucketRegion(bucket); region.ok()) options.region = *region;
+  if (endpoint.empty() && is_given && options.proxy_options.host.empty()) resolve_region(options, bucket);
   return options;
 }
+
+constexpr const char* asked_without_key = " (asked without credentials)";
 
 bool is_denied(std::string_view why) {
   return why.find("ACCESS_DENIED") != why.npos;
@@ -99,25 +114,42 @@ bool is_denied(std::string_view why) {
 
 // NOTE [Refused by S3]: an object that a list names may be closed to us, and its row is lost then. The same answer
 // comes for all objects where the AWS library finds no key, as while a role's has run out, and asks without one; or
-// where the secret, the rights or the region are wrong. So a refusal is an object's own if there is a key, and the
-// bucket has given something; before that, only the first few are, since a list may begin with such rows.
+// where the secret or the rights are wrong. So a refusal is an object's own unless the key that there was is gone, or
+// too many come in a row: a few before the bucket has given something, since a list may begin with such rows.
 class Bucket {
  public:
   explicit Bucket(std::shared_ptr<arrow::fs::S3FileSystem> store) : store_(std::move(store)) {}
 
   arrow::fs::FileSystem& store() const { return *store_; }
 
-  // What a request gives. One that was denied may have been made before there was a key again.
+  // What a request gives; of one that was denied, whether it was made with a key is added to the words.
   template <class Request>
-  auto ask(Request request) {
+  auto ask(Request request) -> decltype(request()) {
+    const bool with_key = has_key();
     auto answer = request();
-    if (is_denied(answer.status().message()) && has_key()) answer = request();
-    return answer;
+    if (with_key || !is_denied(answer.status().message())) return answer;
+    return arrow::Status::IOError(answer.status().message(), asked_without_key);
   }
 
   void note_given() {
-    if (!has_given_.exchange(true)) has_key();
+    has_given_ = true;
+    refusals_ = 0;
   }
+
+  // The proxy that it is asked through, for people; empty where there is none.
+  std::string proxy() const {
+    const auto& proxy = store_->options().proxy_options;
+    return proxy.host.empty() ? "" : fmt::format("{}:{}", proxy.host, proxy.port);
+  }
+
+  // Of a refusal that has just come. What is open to all gives without a key, too.
+  bool refuses_for_good(bool asked_with_key) {
+    if (!asked_with_key && has_had_key_) return false;
+    return ++refusals_ <= (has_given_ ? most_refusals : most_at_first);
+  }
+
+ private:
+  static constexpr int most_at_first = 16, most_refusals = 1000;
 
   bool has_key() {
     const bool has_key = !store_->options().GetAccessKey().empty();
@@ -125,18 +157,9 @@ class Bucket {
     return has_key;
   }
 
-  // Of a refusal that has just come. What is open to all gives without a key, too.
-  bool refuses_for_good(bool has_key) {
-    if (!has_key) return has_given_ && !has_had_key_;
-    return has_given_ || ++refusals_ <= most_refusals;
-  }
-
- private:
-  static constexpr int most_refusals = 16;
-
   const std::shared_ptr<arrow::fs::S3FileSystem> store_;
   std::atomic<bool> has_given_ = false, has_had_key_ = false;
-  std::atomic<int> refusals_ = 0;  // before it has given anything
+  std::atomic<int> refusals_ = 0;  // in a row
 };
 
 // One client per bucket, since buckets may lie in different regions.
@@ -319,8 +342,8 @@ bool is_final_answer(std::string_view why) {
   const auto at = why.rfind(answered);
   if (at == why.npos) return is_answer_of_s3_alone(why);
   const auto http_status = why.substr(at + answered.size(), 3);
-  return (http_status.starts_with('3') || http_status.starts_with('4')) && http_status != "400" &&
-         http_status != "407" && http_status != "408" && http_status != "429";
+  return http_status.starts_with('4') && http_status != "400" && http_status != "407" && http_status != "408" &&
+         http_status != "429";
 }
 
 void fail_s3(const arrow::Status& status, const std::string& url) {
@@ -328,14 +351,17 @@ void fail_s3(const arrow::Status& status, const std::string& url) {
   bool is_final = false;
   if (is_final_answer(why)) {
     const auto bucket = buckets().bucket_of(url);
-    const bool has_key = bucket->has_key();
-    is_final = bucket->refuses_for_good(has_key);
-    if (is_denied(why) && !has_key) {
+    const bool asked_with_key = why.find(asked_without_key) == why.npos;
+    is_final = bucket->refuses_for_good(asked_with_key);
+    if (is_denied(why) && !asked_with_key) {
       const std::string profile = environment("AWS_PROFILE");
       why += fmt::format(" No credentials are found{}, so it was asked without any.",
                          profile.empty() ? "" : fmt::format(" (AWS_PROFILE={})", profile));
       hint = hint_on_no_key;
     }
+    if (const auto proxy = bucket->proxy(); !proxy.empty())
+      hint += fmt::format(
+          "; it was asked through {}, a proxy of the environment: no_proxy names what is asked directly", proxy);
   }
   const std::string message = fmt::format("{}: {}", url, why);
   if (is_missing(status)) throw AccessError(url, why, message, hint);

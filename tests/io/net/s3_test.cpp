@@ -179,7 +179,7 @@ TEST(S3Answer, IsFinalWhereTheObjectIsNotGivenAndNotWhereTheStoreIsBusy) {
                     "HeadObject operation: No response body.",
                     status));
   };
-  for (const int status : {301, 405, 409, 410, 451}) EXPECT_TRUE(is_final(status)) << status;
+  for (const int status : {405, 409, 410, 451}) EXPECT_TRUE(is_final(status)) << status;
   for (const int status : {400, 407, 408, 429, 500, 501, 503}) EXPECT_FALSE(is_final(status)) << status;
   EXPECT_TRUE(is_final_answer("AWS Error ACCESS_DENIED during HeadObject operation: No response body."));
   EXPECT_FALSE(is_final_answer("AWS Error SLOW_DOWN during GetObject operation: "));
