@@ -60,8 +60,18 @@ TEST(Resume, WordsThatLeadElsewhereAreTold) {
     EXPECT_EQ(log.count("leads elsewhere"), 1);
   }
   EXPECT_EQ(places_kept(checkpoint, moved), Places::all) << "the run goes on at the same sample";
-  const auto error = test::error_of([&] { check(moved, {{"data.train.path", "there/a.csv", "a.csv"}}); });
-  EXPECT_EQ(error.exit(), Exit::usage);
+}
+
+// Its archives are those of the images that it was made of.
+TEST(Resume, ACacheIsWhereItLiesAndNotWhereItsImagesLay) {
+  const auto cache_at = [](const std::string& path, const std::string& images) {
+    DataPlan data;
+    data.manifest.archives.push_back({.path = images, .name = "a", .bytes = 100, .rows = {}, .limit = {}});
+    const auto config = fmt::format("data: {{train: {{type: latents, path: {}}}}}\n", path);
+    return run_identity("unet", config, data, {}, "pipeline").at("paths");
+  };
+  EXPECT_NE(cache_at("/one/cache", "/images/a.tar"), cache_at("/other/cache", "/images/a.tar"));
+  EXPECT_EQ(cache_at("/one/cache", "/images/a.tar"), cache_at("/one/cache", "/elsewhere/a.tar"));
 }
 
 TEST(Resume, WhereDataLayIsNotComparedWhereNobodyKnows) {

