@@ -78,7 +78,7 @@ std::vector<std::string> names_of_images(const std::string& path) {
   std::vector<std::string> names{"jpg",  "jpeg", "png", "webp", "image",    "image_path",
                                  "path", "file", "url", "URL",  "file_name"};
   if (std::filesystem::path(path).filename().string().starts_with("metadata."))
-    std::ranges::rotate(std::ranges::find(names, "url"), names.end() - 1, names.end());
+    std::rotate(std::ranges::find(names, "url"), names.end() - 1, names.end());
   return names;
 }
 
