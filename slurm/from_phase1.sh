@@ -5,25 +5,24 @@
 # Leaves the subshell that start_from_phase1 is.
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit "${3:-74}"; }
 
+# twin_of ENTRY: what PIPELINE has in the place of a link of START.
+twin_of() { [[ -L $1 && -e $pipeline/$(basename "$1") ]] && realpath "$pipeline/$(basename "$1")"; }
+
 # Whether what START has of a pipeline is that of another one than PIPELINE, which may have moved.
 leads_elsewhere() {
-  local entry
+  local entry twin
   for entry in "$start"/*; do
-    if [[ -L $entry && -e $pipeline/$(basename "$entry") && $(readlink "$entry") != "$(realpath "$pipeline/$(basename "$entry")")" ]]; then
-      return 0
-    fi
+    if twin=$(twin_of "$entry") && [[ $(readlink "$entry") != "$twin" ]]; then return 0; fi
   done
   return 1
 }
 
 # `train` compares it with what its checkpoint was trained with.
 lead_to_pipeline() {
-  local entry
+  local entry twin
   leads_elsewhere || return 0
   for entry in "$start"/*; do
-    if [[ -L $entry && -e $pipeline/$(basename "$entry") ]]; then
-      ln -sfn "$(realpath "$pipeline/$(basename "$entry")")" "$entry" || refuse "$start cannot be changed" "see above"
-    fi
+    if twin=$(twin_of "$entry"); then ln -sfn "$twin" "$entry" || refuse "$start cannot be changed" "see above"; fi
   done
   say "all but the U-Net and the scheduler of $start is that of $pipeline now"
 }

@@ -174,6 +174,11 @@ bool CheckpointWriter::find_room(bool pinned) {
   }
 }
 
+void CheckpointWriter::check_lease() const {
+  if (options_.lease && !options_.lease->is_ours())
+    throw Error(Exit::suspect_node, options_.lease->why_lost(), "this instance ends and writes nothing more");
+}
+
 void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state,
                              const nlohmann::json& extra) {
   commit();
@@ -190,9 +195,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   if (const auto file = files_->file_of(trainers_.rank())) job->own_file = file_name(*file, files_->files());
   try {
     on_root(trainers_, [&] {
-      // A folder that was moved must not come into being anew.
-      if (options_.lease && !options_.lease->is_ours())
-        throw Error(Exit::suspect_node, options_.lease->why_lost(), "this instance ends and writes nothing more");
+      check_lease();  // a folder that was moved must not come into being anew
       job->manifest = extra;
       job->manifest["step"] = state.step;
       job->manifest["samples"] = state.samples;
@@ -317,8 +320,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
     const auto manifest =
         CheckpointManifest::write(job.temporary, job.manifest, files, table_of(*files_, snapshot_->kinds(), files));
     if (crossed(options_.keep_every, last_point_, job.point)) keep_for_good(job.temporary);
-    if (options_.lease && !options_.lease->is_ours())
-      throw Error(Exit::suspect_node, options_.lease->why_lost(), "this instance ends and writes nothing more");
+    check_lease();
     if (!has_published_) abandon_newer(run_dir_, options_.begins_elsewhere ? 0 : last_point_.step);
     if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
       const auto trash = job.final_name.string() + ".trash";

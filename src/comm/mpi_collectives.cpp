@@ -1,10 +1,9 @@
 #include "mpi_collectives.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 
+#include "bfloat16.h"
 #include "millrace/core/error.h"
 #include "mpi_requests.h"
 
@@ -22,18 +21,6 @@ Buffer piece(Buffer data, std::size_t begin, std::size_t count) {
 
 int message_size(std::size_t bytes) {
   return static_cast<int>(bytes);
-}
-
-// A bfloat16 is the upper half of a float.
-float widen(std::uint16_t value) {
-  return std::bit_cast<float>(std::uint32_t{value} << 16);
-}
-
-// To the nearest, ties to even, as LibTorch rounds.
-std::uint16_t narrow(float value) {
-  if (std::isnan(value)) return 0x7fc0;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 void ensure_summable(Buffer data) {

@@ -44,6 +44,19 @@ class Arithmetic {
   std::atomic<bool> open_ = false;
 };
 
+// A short limit on waiting, which all groups of a process share.
+class Impatience {
+ public:
+  explicit Impatience(const Group& group) : group_(group), usual_(group.time_limit()) {
+    group_.set_time_limit(limit_seconds);
+  }
+  ~Impatience() { group_.set_time_limit(usual_); }
+
+ private:
+  const Group& group_;
+  const double usual_;
+};
+
 // A GPU for each test, since what has failed on one stays in its stream.
 class RehearsedFailure : public testing::Test {
  protected:
@@ -61,19 +74,16 @@ class RehearsedFailure : public testing::Test {
     return make_rehearsed_collectives(group_, device_, stream);
   }
 
-  // What `work` throws within the limit on waiting, which all groups of a process share.
+  // What `work` throws.
   std::string error_of(const std::function<void()>& work, Exit exit) const {
-    const double usual = group_.time_limit();
-    group_.set_time_limit(limit_seconds);
-    std::string told = "no error";
+    const Impatience impatient(group_);
     try {
       work();
     } catch (const Error& error) {
       EXPECT_EQ(error.exit(), exit) << error.what();
-      told = std::string(error.what()) + "\n" + error.hint();
+      return std::string(error.what()) + "\n" + error.hint();
     }
-    group_.set_time_limit(usual);
-    return told;
+    return "no error";
   }
   static void expect_part(const std::string& whole, const std::string& part) {
     EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in " << whole;
@@ -114,10 +124,11 @@ TEST_F(RehearsedFailure, OfRanksThatAskForDifferentThingsIsAWaitInVain) {
 }
 
 TEST_F(RehearsedFailure, OfItsOwnArithmeticIsTheRanksOwn) {
-  const double usual = group_.time_limit();
-  group_.set_time_limit(limit_seconds);
-  const bool has_limit = group_.time_limit() == limit_seconds;
-  group_.set_time_limit(usual);
+  bool has_limit = false;
+  {
+    const Impatience impatient(group_);
+    has_limit = group_.time_limit() == limit_seconds;
+  }
   if (!has_limit) GTEST_SKIP() << "a world without mpirun has no limit on waiting";
   const auto collectives = make(Arithmetic::stream_of);
   const Arithmetic without_end(device_);

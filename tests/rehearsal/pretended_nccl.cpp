@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -21,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "bfloat16.h"
 #include "pretended_gpu.h"
 
 namespace pretended {
@@ -56,16 +55,6 @@ std::size_t bytes_of(ncclDataType_t type) {
       return 4;
   }
   return 0;
-}
-
-float widen(std::uint16_t value) {
-  return std::bit_cast<float>(std::uint32_t{value} << 16);
-}
-
-std::uint16_t narrow(float value) {
-  if (std::isnan(value)) return 0x7fc0;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // Ranks in their order, in float32; a bfloat16 sum is rounded once.
@@ -196,7 +185,7 @@ void Communicator::add_slots(ncclDataType_t type, std::size_t begin, std::size_t
   for (int from = 0; from < size; ++from) parts.push_back(shared->slots[from] + begin);
   const auto same = [](float value) { return value; };
   type == ncclFloat32 ? add_up<float>(parts, sum, count, same, same)
-                      : add_up<std::uint16_t>(parts, sum, count, widen, narrow);
+                      : add_up<std::uint16_t>(parts, sum, count, millrace::widen, millrace::narrow);
 }
 
 void Communicator::run(const Call& call) const {

@@ -93,6 +93,7 @@ class CheckpointWriter {
   struct Job;
   void plan_files(const ShardedModel& model, const ShardedAdamW& optimizer);
   bool find_room(bool pinned);
+  void check_lease() const;
   std::string publish(const Job& job, const std::vector<std::string>& reports);
   static void publish_under_its_name(const Job& job);
   int reader_of(int writer) const;

@@ -22,7 +22,7 @@ std::unique_ptr<ByteStream> open_s3_stream(const std::string& url);
 // Whether the store or the way to it failed, not who asked: an object that is missing or closed, a connection that
 // stayed away through Arrow's own retries.
 bool is_of_s3(const arrow::Status& status);
-// Whether a store has answered that it does not give this object: by 3xx or 4xx, in Arrow's words. 400 is also what an
+// Whether a store has answered that it does not give this object: by 4xx, in Arrow's words. 400 is also what an
 // old token gets, which is renewed, and 407 what a proxy answers.
 bool is_final_answer(std::string_view why);
 // NOTE [Refused by S3] has which refusals are RefusedErrors.
