@@ -35,7 +35,8 @@ void refuse_srun_without_plugin() {
 // Copying straight between processes (CMA) is slower than shared memory in containers and virtual machines: 16 MB
 // in 2.1 instead of 0.5 ms. A value that the user set stays.
 void prefer_shared_memory() {
-  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);  // Open MPI 4
+  setenv("OMPI_MCA_smsc", "^cma", 0);                             // 5
 }
 
 // Over TCP, MPI connects every rank with every other, by a socket or two.
