@@ -97,8 +97,8 @@ if(MILLRACE_TORCH)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
   file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/include/fmt SYMBOLIC)
   add_library(Torch::torch INTERFACE IMPORTED)
-  target_compile_options(Torch::torch INTERFACE -I${CMAKE_BINARY_DIR}/include)
-  target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+  target_include_directories(Torch::torch SYSTEM INTERFACE
+    ${CMAKE_BINARY_DIR}/include ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
   # Without OpenMP at::parallel_for, a template, calls its loop on one thread. For targets with WITH_OPENMP: it is a part
   # of the precompiled header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

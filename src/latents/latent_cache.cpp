@@ -76,7 +76,7 @@ bool is_latent_cache(const fs::path& folder) {
 static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const json& entry,
                                                  const std::vector<std::int64_t>& shape) {
   const fs::path path = folder / null_text_name;
-  if (hash_file(path).hex() != entry.at("xxh3_128"))
+  if (entry.at("xxh3_128") != hash_file(path).hex())
     fail(Exit::io, "{}: its digest is not the one in {}", path.string(), description_name);
   const Hdf5Reader file(path);
   const auto rows = static_cast<std::uint64_t>(shape[0]);
