@@ -205,10 +205,11 @@ plan_step() {
       for number in {CPUS,TRES}_PER_TASK_{HET,PACK}_GROUP; do prefix+=(-u "SLURM_${number}_$i"); done
     done
   else
-    # The ranks' places as a list of hosts: the only way to give nodes of one step different numbers of tasks.
+    # The ranks' places as a list of hosts: the only way to give nodes of one step different numbers of tasks. Beside it Slurm from 23.11 on
+    # takes no --nodes.
     after_outages write_hosts || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
     prefix+=(SLURM_HOSTFILE="$scratch/hosts")
-    options+=(--distribution=arbitrary --nodes="${#nodes[@]}" --ntasks="${#placed[@]}")
+    options+=(--distribution=arbitrary --ntasks="${#placed[@]}")
     # As many GPUs as the nodes have: every task then sees all of its node, and the program chooses by local rank.
     if ((node_died)); then
       options+=(--overlap)
