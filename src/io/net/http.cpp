@@ -15,7 +15,7 @@ namespace {
 // As a browser sends it: `a b.jpg` is a%20b.jpg. What is no URL stays as it is, and curl says so.
 std::string encoded(const std::string& url) {
   CURLU* const parts = curl_url();
-  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE) == CURLUE_OK;
+  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE | CURLU_ALLOW_SPACE) == CURLUE_OK;
   std::string encoded = is_url ? try_ascii_url(parts).value_or(url) : url;
   curl_url_cleanup(parts);
   return encoded;
