@@ -22,6 +22,10 @@ if(MOLD_PROGRAM)
 endif()
 
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -fdiagnostics-color=always)
+# No fused multiply-add but where it is asked for (src/nn/cpu). It rounds once where two operations round twice, and compilers make
+# it of a * b + c wherever every processor of a kind has it (aarch64), which x86-64 does not say of itself: random numbers, fresh
+# weights, schedules, learning rates and pixels have the same bits on both only without it.
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess> -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow)
   # A tenth of the time went into collecting what LibTorch's headers leave: not before a compiler holds 1 GB.

@@ -7,7 +7,7 @@
 
 #include "resize_passes.h"
 
-// Compiled without fused multiply-add: weights must round as Pillow's do.
+// Compiled without fused multiply-add (cmake/Toolchain.cmake): weights must round as Pillow's do.
 namespace millrace {
 
 namespace {

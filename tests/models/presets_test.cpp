@@ -11,6 +11,8 @@
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/philox.h"
 #include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors_writer.h"
@@ -167,6 +169,21 @@ TEST(Initialize, DependsOnSeedAndNameOnly) {
   const Tensors again = weights_of(*make_vae(config, 1)), other = weights_of(*make_vae(config, 2));
   for (const auto& [name, tensor] : first) EXPECT_TRUE(torch::equal(tensor, again.at(name))) << name;
   EXPECT_FALSE(torch::equal(first.at("encoder.conv_in.weight"), other.at("encoder.conv_in.weight")));
+}
+
+// Compilers for processors that all have fused multiply-add (aarch64) make one rounding of these two where they may.
+TEST(Initialize, ProductAndSumRoundEachSoThatEveryProcessorMakesTheSameBits) {
+  const std::string name = "encoder.conv_in.weight";
+  const torch::Tensor weight = weights_of(*make_vae(preset_configs(Preset::tiny).vae, 1)).at(name).flatten();
+  const double bound = 1 / std::sqrt(27.0);  // three channels of 3 x 3
+  const RngKey key{.seed = 1, .sample = hash64(name)};
+  ASSERT_GT(weight.numel(), 100);
+  for (std::int64_t i = 0; i < weight.numel(); ++i) {
+    const volatile float product =
+        uniform(key, Purpose::weights, static_cast<std::uint32_t>(i)) * static_cast<float>(2 * bound);
+    const float sum = product + static_cast<float>(-bound);
+    EXPECT_EQ(weight[i].item<float>(), sum) << i;
+  }
 }
 
 // Tensors of one shape correlate by chance alone; 0.99: of short ones chance may do much, but makes no copies.
