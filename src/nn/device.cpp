@@ -14,15 +14,6 @@ namespace millrace {
 
 namespace {
 
-std::string processor_name() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    const auto name = line.find_first_not_of(" \t:", std::string_view("model name").size());
-    if (line.starts_with("model name") && name != line.npos) return line.substr(name);
-  }
-  return "CPU";
-}
-
 std::uint64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -137,8 +128,24 @@ std::uint64_t peak_memory_bytes(torch::Device device) {
   return device.is_cuda() ? gpu::peak_memory_bytes(device.index()) : peak_resident_bytes();
 }
 
+std::string processor_name(std::istream& cpuinfo) {
+  std::string maker, part;
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const auto behind = [&](std::string_view key) {
+      const auto value = line.starts_with(key) ? line.find_first_not_of(" \t:", key.size()) : line.npos;
+      return value == line.npos ? std::string() : line.substr(value);
+    };
+    if (auto name = behind("model name"); !name.empty()) return name;
+    if (maker.empty()) maker = behind("CPU implementer");
+    if (part.empty()) part = behind("CPU part");
+  }
+  return maker.empty() || part.empty() ? "CPU" : fmt::format("ARM, implementer {}, part {}", maker, part);
+}
+
 std::string device_name(torch::Device device) {
-  return device.is_cuda() ? gpu::name(device.index()) : processor_name();
+  if (device.is_cuda()) return gpu::name(device.index());
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  return processor_name(cpuinfo);
 }
 
 std::string gpu::format_uuid(std::span<const std::byte, 16> bytes) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 #include <span>
+#include <sstream>
 
 #include "device_gpu.h"
 #include "millrace/core/error.h"
@@ -50,6 +51,17 @@ TEST(Device, AUuidIsWrittenAsNvidiaSmiDoes) {
   constexpr std::array<unsigned char, 16> bytes{0x8f, 0x3c, 0x01, 0xab, 0x00, 0xff, 0x7e, 0x10,
                                                 0xa2, 0xb3, 0xc4, 0xd5, 0xe6, 0xf7, 0x08, 0x19};
   EXPECT_EQ(gpu::format_uuid(std::as_bytes(std::span(bytes))), "GPU-8f3c01ab-00ff-7e10-a2b3-c4d5e6f70819");
+}
+
+TEST(Device, AProcessorHasItsNameOrOnArmItsNumbers) {
+  std::istringstream named("processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9B14\ncpu MHz\t\t: 2600\n");
+  EXPECT_EQ(processor_name(named), "AMD EPYC 9B14");
+  std::istringstream grace(
+      "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
+      "CPU variant\t: 0x0\nCPU part\t: 0xd4f\nCPU revision\t: 0\n\nprocessor\t: 1\nCPU implementer\t: 0x51\n");
+  EXPECT_EQ(processor_name(grace), "ARM, implementer 0x41, part 0xd4f");
+  std::istringstream nothing("processor\t: 0\n");
+  EXPECT_EQ(processor_name(nothing), "CPU");
 }
 
 TEST(Device, GpusAreDealtRoundRobin) {

@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 namespace millrace {
@@ -64,6 +65,9 @@ void keep_mkl_exact();
 // The most memory that this process has held: on the GPU what LibTorch has taken for tensors, kept blocks and those of
 // CUDA graphs included; on the CPU the resident set.
 std::uint64_t peak_memory_bytes(torch::Device device);
+// The processor's name out of /proc/cpuinfo, which has none on ARM: there the numbers of its maker and kind, of
+// NVIDIA's Grace "ARM, implementer 0x41, part 0xd4f".
+std::string processor_name(std::istream& cpuinfo);
 // "NVIDIA A100-SXM4-80GB", or the processor's name.
 std::string device_name(torch::Device device);
 
