@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "command.h"
 #include "help.h"
@@ -114,6 +116,11 @@ bool is_reported_by_another(const Error& error) {
   return error.exit() == Exit::usage && !is_first_process();
 }
 
+// Launchers end all ranks once one has ended: srun -K at once, Open MPI 5's mpirun after half a second.
+void leave_time_to_report() {
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+}
+
 // The next file that is opened gets the number of a stream that is closed, and what is printed would go into it, into a
 // run's LEASE for one. Standard output is made one that cannot be written, so that commands that print notice.
 void fill_closed_streams() {
@@ -146,7 +153,10 @@ int main(int argc, char** argv) {
     return run({argv + 1, argv + argc});
   } catch (...) {
     const Error error = present_error();
-    if (!is_reported_by_another(error)) print_error(error);
+    if (is_reported_by_another(error))
+      leave_time_to_report();
+    else
+      print_error(error);
     return static_cast<int>(error.exit());
   }
 }
