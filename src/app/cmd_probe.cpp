@@ -54,6 +54,14 @@ torch::Tensor input(const TensorMap& inputs, const std::string& name, const std:
   return found->second;
 }
 
+// A number with a fraction is no token.
+torch::Tensor token_ids(const TensorMap& inputs, const std::string& file) {
+  const auto ids = input(inputs, "ids", file);
+  if (!at::isIntegralType(ids.scalar_type(), /*includeBool=*/false))
+    fail(Exit::io, "{}: \"ids\" is of {}, and has to be of integers", file, ids.dtype().name());
+  return ids.to(torch::kInt64);
+}
+
 // With `target`: also the mean squared error and its gradient for every parameter.
 TensorMap probe_unet(const PipelineFolder& folder, const TensorMap& inputs, const std::string& file,
                      torch::Device device, torch::Dtype dtype) {
@@ -82,8 +90,7 @@ TensorMap run_component(const std::string& component, const PipelineFolder& fold
     return {{"moments", folder.load_vae(device, dtype)->encode(input(inputs, "image", file).to(device, dtype))}};
   if (component == "vae-decode")
     return {{"image", folder.load_vae(device, dtype)->decode(input(inputs, "latent", file).to(device, dtype))}};
-  return {{"hidden",
-           folder.load_text_encoder(device, dtype)->forward(input(inputs, "ids", file).to(device, torch::kInt64))}};
+  return {{"hidden", folder.load_text_encoder(device, dtype)->forward(token_ids(inputs, file).to(device))}};
 }
 
 // Of other widths than the network's, say.

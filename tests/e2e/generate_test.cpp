@@ -111,6 +111,8 @@ TEST(Generate, TheSameCommandPaintsWhatIsMissing) {
   EXPECT_EQ(fs::last_write_time(picture("again", 0)), old);
   EXPECT_EQ(read(workshop() / straight() / "grid.png"), read(workshop() / "again/grid.png"));
 
+  expect_mentions(outcome, at("again") + "/latents.safetensors is of an earlier command");
+
   // Other settings, other pictures: nothing of before is left.
   expect_success(generate("other", "generate.guidance_scale=2"));
   expect_success(generate("again", "generate.guidance_scale=2"));

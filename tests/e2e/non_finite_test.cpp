@@ -79,6 +79,17 @@ TEST(NonFinite, CheckpointIsPassedOverForAnOlderOne) {
   expect_refused(millrace + " export --checkpoint " + newest.string() + " --out " + (workshop() / "e").string(), file,
                  problem);
   expect_refused(millrace + " inspect " + newest.string(), file, problem);
+  // What its manifest says is told all the same, and that it is a checkpoint also where that is gone.
+  const auto told =
+      nlohmann::json::parse(shell(millrace + " inspect --json " + newest.string() + " 2>/dev/null").output);
+  EXPECT_FALSE(told["valid"]);
+  EXPECT_EQ(told["step"], 8);
+  EXPECT_GT(told["tensors"], 0);
+  fs::create_directories(workshop() / "bare/step-00000012");
+  const auto bare = nlohmann::json::parse(
+      shell(millrace + " inspect --json " + (workshop() / "bare/step-00000012/").string() + " 2>/dev/null").output);
+  EXPECT_EQ(bare["kind"], "checkpoint");
+  EXPECT_EQ(bare["step"], 12);
   expect_refused(train("spoilt-from", "'duration=12 steps' checkpoint.resume=" + newest.string()), file, problem);
 
   const auto again = shell(train("spoilt", "'duration=12 steps'"));

@@ -11,8 +11,8 @@ namespace {
 constexpr int steps = 100'000;  // more than a run makes before it is stopped, on any machine
 const std::string settings =
     "roles.producers=1 'duration=" + std::to_string(steps) + " steps' 'checkpoint.every=100000 steps' ";
-// For start(): mpirun kills what it has told to end after 5 s, not after one. Only Open MPI 4's: later ones do so after a
-// quarter of a second, whatever is set.
+// For start(): mpirun kills what it has told to end after 5 s, not after one. Only Open MPI 4's: later ones do so after
+// a quarter of a second, whatever is set.
 const std::string patient = "OMPI_MCA_odls_base_sigkill_timeout=5 ";
 bool mpirun_may_be_patient() {
   return shell("mpirun --version").output.find("(Open MPI) 4.") != std::string::npos;

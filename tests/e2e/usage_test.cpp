@@ -196,8 +196,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "1 damaged rows"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// A component is refused tensors of zeros with these headers, by the name of their file.
-void expect_refused(const std::string& component, std::string header, std::size_t zeros) {
+// A component is refused tensors of zeros with these headers, by the name of their file and in these words.
+void expect_refused(const std::string& component, std::string header, std::size_t zeros,
+                    const std::string& words = {}) {
   const auto file = workshop() / (component + ".safetensors");
   header.resize((header.size() + 7) / 8 * 8, ' ');
   const std::uint64_t bytes = header.size();
@@ -207,12 +208,17 @@ void expect_refused(const std::string& component, std::string header, std::size_
   const auto outcome = shell(in_workshop(m + " probe --component " + component + " --pipeline @/tiny --input " +
                                          file.string() + " --output @/b run.device=cpu"));
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
-  EXPECT_NE(outcome.output.find(component + ".safetensors: " + component + " does not take it: "), std::string::npos)
-      << outcome.output;
+  const auto refusal = words.empty() ? component + " does not take it: " : words;
+  EXPECT_NE(outcome.output.find(component + ".safetensors: " + refusal), std::string::npos) << outcome.output;
 }
 
 TEST(Probe, AnInputOfAnotherShapeIsNamed) {
   expect_refused("vae-encode", R"({"image":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4);
+}
+
+TEST(Probe, TokensAreIntegers) {
+  expect_refused("text", R"({"ids":{"dtype":"F32","shape":[1,77],"data_offsets":[0,308]}})", 308,
+                 "\"ids\" is of float, and has to be of integers");
 }
 
 // Refused by a kernel of ours as by LibTorch's.

@@ -101,15 +101,17 @@ class Generation {
     is_there_ = painted_flags(world(), pictures);
     if (root_.generate.save_latents) forget_what_is_there();
     const PictureUnits units{std::ssize(pictures), root_.generate.batch_size};
+    const auto wanted = unfinished(units);
     std::vector<torch::Tensor> latents;  // of this rank's units
-    for_each_unit(session_, units, unfinished(units), "painting",
+    for_each_unit(session_, units, wanted, "painting",
                   [&](std::int64_t begin, std::int64_t end) { paint_unit(pictures, begin, end, latents); });
     const auto all_latents = root_.generate.save_latents ? gather_rows(world(), units, latents) : torch::Tensor();
     on_root(world(), [&] {
-      if (root_.generate.save_latents) save_latents(out_ / "latents.safetensors", all_latents.view(latents_shape()));
+      if (root_.generate.save_latents) save_latents(latents_file(), all_latents.view(latents_shape()));
       write_list(pictures);
       write_grid(pictures);
       tell_leftovers();
+      if (!root_.generate.save_latents && !wanted.empty()) tell_old_latents();
     });
   }
 
@@ -145,6 +147,15 @@ class Generation {
     if (files.empty()) return;
     log::warning("{} pictures of a longer list are still in {}: {} to {}; images.jsonl does not name them",
                  files.size(), out_.string(), files.front().filename().string(), files.back().filename().string());
+  }
+
+  std::filesystem::path latents_file() const { return out_ / "latents.safetensors"; }
+
+  void tell_old_latents() const {
+    if (std::filesystem::exists(latents_file()))
+      log::warning(
+          "{} is of an earlier command, and pictures were painted since; generate.save_latents=true makes it anew",
+          latents_file().string());
   }
 
   std::vector<std::int64_t> latents_shape() const {

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "inspect/inspect.h"
 #include "inspect/report_text.h"
+#include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
@@ -69,6 +70,11 @@ json inspect_model(const stdfs::path& path) {
   }
 }
 
+// Also one whose manifest is gone.
+bool is_checkpoint(const stdfs::path& path) {
+  return stdfs::exists(path / run_file::manifest) || step_of_name(without_last_slash(path).filename().string());
+}
+
 // Also one that somebody has copied without its checkpoints.
 bool is_run(const stdfs::path& path) {
   return stdfs::exists(checkpoints_in(path)) ||
@@ -78,7 +84,7 @@ bool is_run(const stdfs::path& path) {
 json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (is_latent_cache(path)) return inspect_cache(path, options);
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
-  if (stdfs::exists(path / run_file::manifest)) return inspect_checkpoint(path);
+  if (is_checkpoint(path)) return inspect_checkpoint(path);
   if (is_run(path)) return inspect_run(path);
   if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),

@@ -1,6 +1,8 @@
 // Checkpoints, runs and files of tensors.
 #include "inspect/inspect.h"
+#include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/run_state.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
@@ -11,21 +13,28 @@ namespace millrace {
 using nlohmann::json;
 namespace stdfs = std::filesystem;
 
+// What it says of itself, whether or not its files are as it says.
+static void add_manifest(json& report, const stdfs::path& path) {
+  const auto manifest = CheckpointManifest::parse(CheckpointManifest::read(path), path);
+  const auto state = RunState::from_json(manifest.json.at("state"));
+  report["step"] = state.step;
+  report["samples"] = state.samples;
+  report["skipped"] = state.skipped;
+  report["tensors"] = manifest.tensors.size();
+  report["files"] = manifest.json.at("files");
+  std::uint64_t bytes = 0;
+  for (const auto& file : manifest.files) bytes += file.bytes;
+  report["bytes"] = bytes;
+  report["of"] = manifest.json.value("kind", "");
+  report["ema"] = manifest.has("ema");
+}
+
 json inspect_checkpoint(const stdfs::path& path) {
   json report = {{"kind", "checkpoint"}, {"valid", false}, {"problems", json::array()}};
+  if (const auto step = step_of_name(without_last_slash(path).filename().string())) report["step"] = *step;
   try {
-    const auto checkpoint = CheckpointReader::open(path);
-    const auto state = checkpoint.state();
-    report["step"] = state.step;
-    report["samples"] = state.samples;
-    report["skipped"] = state.skipped;
-    report["tensors"] = checkpoint.tensors().size();
-    report["files"] = checkpoint.manifest().at("files");
-    std::uint64_t bytes = 0;
-    for (const auto& file : report["files"]) bytes += file.at("bytes").get<std::uint64_t>();
-    report["bytes"] = bytes;
-    report["of"] = checkpoint.manifest().value("kind", "");
-    report["ema"] = checkpoint.has("ema");
+    add_manifest(report, path);
+    (void)CheckpointReader::open(path);
     report["valid"] = true;
   } catch (const std::exception& error) {
     report["problems"].push_back(error.what());
