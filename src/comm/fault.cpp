@@ -48,18 +48,13 @@ void remove_earlier(const std::filesystem::path& run_dir) {
   std::filesystem::remove_all(run_dir / run_file::fault, ignored);
 }
 
-void write_about(const Reporter& rank, const Error& error, const char* phase) {
+void write_about(const Reporter& rank, const Error& error, const char* phase, std::int64_t step) {
   if (written.exchange(true)) return;
   const double now = unix_seconds();
-  nlohmann::ordered_json json = {{"rank", rank.rank},
-                                 {"host", rank.host},
-                                 {"role", rank.role},
-                                 {"phase", phase},
-                                 {"step", phase::step.load()},
-                                 {"exit", static_cast<int>(error.exit())},
-                                 {"reason", error.what()},
-                                 {"time", now},
-                                 {"at", utc_of(static_cast<std::time_t>(now))}};
+  nlohmann::ordered_json json = {
+      {"rank", rank.rank},      {"host", rank.host}, {"role", rank.role},
+      {"phase", phase},         {"step", step},      {"exit", static_cast<int>(error.exit())},
+      {"reason", error.what()}, {"time", now},       {"at", utc_of(static_cast<std::time_t>(now))}};
   if (!rank.gpu.empty()) json["gpu"] = rank.gpu;
   try {
     std::filesystem::create_directories(rank.run_dir / run_file::fault);
@@ -75,7 +70,7 @@ void forget() {
 }
 
 void write(const Error& error) {
-  if (self) write_about(*self, error, phase::current);
+  if (self) write_about(*self, error, phase::current, phase::step);
 }
 
 void write_own(const Error& error) {

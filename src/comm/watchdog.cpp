@@ -253,7 +253,7 @@ struct Watchdog::Impl {
                                  : fmt::format("rank {} on {} has not moved for {:.0f} s, in {}", found->rank, host,
                                                found->seconds, describe(sign));
     if (found->is_one_of_many) what += ", and ranks of other hosts with it: which one they wait for is not known";
-    return Suspect{found->rank, host, sign.phase, std::move(what), found->is_one_of_many};
+    return Suspect{found->rank, host, sign.phase, sign.step, std::move(what), found->is_one_of_many};
   }
 };
 

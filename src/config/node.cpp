@@ -56,6 +56,17 @@ Node* Node::find(std::string_view key) {
   return const_cast<Node*>(std::as_const(*this).find(key));
 }
 
+// ": '0.9', '1'", of a few values.
+static std::string show_items(const Node& list) {
+  constexpr std::size_t most = 4;
+  const bool are_values =
+      std::ranges::all_of(list.children, [](const Node& item) { return item.kind == Node::Kind::scalar; });
+  if (list.children.empty() || list.children.size() > most || !are_values) return "";
+  std::string items;
+  for (const Node& item : list.children) items += (items.empty() ? ": " : ", ") + item.show();
+  return items;
+}
+
 std::string Node::show() const {
   constexpr std::size_t longest = 80;
   switch (kind) {
@@ -64,7 +75,7 @@ std::string Node::show() const {
     case Kind::scalar:
       return text.size() <= longest ? fmt::format("'{}'", text) : fmt::format("'{}...'", text.substr(0, longest));
     case Kind::list:
-      return fmt::format("a list of {}", children.size());
+      return fmt::format("a list of {}{}", children.size(), show_items(*this));
     case Kind::map:
       break;
   }

@@ -60,7 +60,7 @@ const Case cases[] = {
     {"below_bound", {"optim: {lr: -1}"}, {}, {"optim.lr", "number >= 0", "'-1'"}},
     {"at_open_bound", {"optim: {clip: 0}"}, {}, {"optim.clip", "> 0", "'0'"}},
     {"bound_inside_list", {"optim: {betas: [0.9, 1]}"}, {}, {"optim.betas", "< 1"}},
-    {"wrong_length", {"optim: {betas: [0.9]}"}, {}, {"optim.betas", "list of 2", "a list of 1"}},
+    {"wrong_length", {"optim: {betas: [0.9]}"}, {}, {"optim.betas", "list of 2", "a list of 1: '0.9'"}},
     {"bound_on_auto", {"data: {stripes: 0}"}, {}, {"data.stripes", "whole number or auto >= 1"}},
     {"not_a_boolean", {"data: {allow_pipes: 1}"}, {}, {"data.allow_pipes", "true or false", "'1'"}},
     {"unknown_word", {"run: {policy: crop}"}, {}, {"run.policy", "resize_then_crop | crop_then_resize", "'crop'"}},

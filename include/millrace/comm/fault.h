@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -25,8 +26,8 @@ void write(const Error& error);
 // The same, unless this rank has only waited in vain for another one: so much is all that Exit::suspect_node says here,
 // as when MPI cannot reach a rank that is gone. The file would cost this rank's host its place in the next start.
 void write_own(const Error& error);
-// The same about another rank, which cannot do so itself; `phase`: where it stood.
-void write_about(const Reporter& rank, const Error& error, const char* phase);
+// The same about another rank, which cannot do so itself; `phase`, `step`: where it stood.
+void write_about(const Reporter& rank, const Error& error, const char* phase, std::int64_t step);
 
 // Training goes back and goes on with all ranks: what this one has written is over, and its next fault is a new cause.
 void forget();

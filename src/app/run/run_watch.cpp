@@ -29,7 +29,7 @@ void RunWatch::open(const InFolder* folder) {
 void tell_folder(const std::filesystem::path& run_dir, const Suspect& suspect, const Error& error) {
   // The file would cost the suspect's host its place in the next start.
   if (!suspect.is_one_of_many)
-    fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
+    fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str(), suspect.step);
   StateFile(run_dir).write_failed(error);
 }
 

@@ -2,6 +2,7 @@
 
 #include "millrace/checkpoint/restore.h"
 #include "millrace/comm/fault.h"
+#include "millrace/core/phase.h"
 #include "millrace/core/startup.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
@@ -126,7 +127,7 @@ PicturePainter Trainer::make_painter(LoadedNetworks& networks) const {
 // A producer that sends nothing may be unable to say so itself.
 void Trainer::report_silent(const Overdue& overdue, const Error& error) const {
   const int rank = plan_.roles.producers[overdue.producer];
-  fault::write_about({plan_.config.run.dir.value, rank, session_.world.hosts()[rank], "producer"}, error, "silent");
+  fault::write_about({plan_.config.run.dir.value, rank, session_.world.hosts()[rank], "producer"}, error, "silent", phase::step);
 }
 
 }  // namespace millrace
