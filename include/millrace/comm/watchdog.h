@@ -11,7 +11,7 @@ namespace millrace {
 struct Suspect {
   int rank = 0;
   std::string host;
-  std::string phase;            // where it stood when it was last heard of
+  std::string phase;  // where it stood, and in which step, when it was last heard of
   std::int64_t step = 0;
   std::string what;             // "rank 3 on n2 has not been heard of for 60 s; it was training step 17"
   bool is_one_of_many = false;  // ranks of other hosts stand still with it: any may be what the others wait for

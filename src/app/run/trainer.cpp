@@ -127,7 +127,8 @@ PicturePainter Trainer::make_painter(LoadedNetworks& networks) const {
 // A producer that sends nothing may be unable to say so itself.
 void Trainer::report_silent(const Overdue& overdue, const Error& error) const {
   const int rank = plan_.roles.producers[overdue.producer];
-  fault::write_about({plan_.config.run.dir.value, rank, session_.world.hosts()[rank], "producer"}, error, "silent", phase::step);
+  fault::write_about({plan_.config.run.dir.value, rank, session_.world.hosts()[rank], "producer"}, error, "silent",
+                     phase::step);
 }
 
 }  // namespace millrace
