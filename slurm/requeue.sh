@@ -559,11 +559,13 @@ begin() {
   plan_tasks
 }
 
+is_done_by_this_job() { [[ `json_value "$run_dir/STATE" state` == 'done' && `json_value "$run_dir/STATE" job` == "$job" ]]; }
+
 # A start that nobody has counted or forgiven: the node of this script died, or the ranks did not leave in time. A job that comes back
-# so for ever without progress has to end, too. Not so a run that is done: of a job that went back to the queue within a GraceTime Slurm from
-# 24.05 on takes the next end, whatever it is, for that of the preemption, and starts it once more.
+# so for ever without progress has to end, too. Not so one that this job has done: where it went back to the queue within a GraceTime, Slurm
+# from 24.05 on takes its next end, whatever it is, for that of the preemption, and starts it once more.
 count_this_start() {
-  if ((${SLURM_RESTART_COUNT:-0} == 0)) || [[ $out_dir == "$run_dir" && -e $run_dir/DONE ]]; then return; fi
+  if ((${SLURM_RESTART_COUNT:-0} == 0)) || is_done_by_this_job; then return; fi
   know_counts
   if ((SLURM_RESTART_COUNT <= known_start)); then return; fi
   known_start=$SLURM_RESTART_COUNT

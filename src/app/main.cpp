@@ -116,9 +116,11 @@ bool is_reported_by_another(const Error& error) {
   return error.exit() == Exit::usage && !is_first_process();
 }
 
-// Launchers end all ranks once one has ended: srun -K at once, Open MPI 5's mpirun after half a second.
-void leave_time_to_report() {
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+// Launchers end all ranks once one has ended (srun -K at once, Open MPI 5's mpirun after half a second), and rank 0 may
+// come later, as where LibTorch is read from a slow disk. Who is still there then speaks for itself: rank 0 has made no
+// such mistake, or nobody is ended.
+void leave_others_time_to_report() {
+  std::this_thread::sleep_for(std::chrono::seconds(20));
 }
 
 // The next file that is opened gets the number of a stream that is closed, and what is printed would go into it, into a
@@ -153,10 +155,8 @@ int main(int argc, char** argv) {
     return run({argv + 1, argv + argc});
   } catch (...) {
     const Error error = present_error();
-    if (is_reported_by_another(error))
-      leave_time_to_report();
-    else
-      print_error(error);
+    if (is_reported_by_another(error)) leave_others_time_to_report();
+    print_error(error);
     return static_cast<int>(error.exit());
   }
 }

@@ -152,7 +152,8 @@ class Generation {
   std::filesystem::path latents_file() const { return out_ / "latents.safetensors"; }
 
   void tell_old_latents() const {
-    if (std::filesystem::exists(latents_file()))
+    std::error_code ignored;
+    if (std::filesystem::exists(latents_file(), ignored))
       log::warning(
           "{} is of an earlier command, and pictures were painted since; generate.save_latents=true makes it anew",
           latents_file().string());

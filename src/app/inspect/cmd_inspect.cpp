@@ -57,22 +57,18 @@ bool holds_weights(const stdfs::path& path) {
   return false;
 }
 
-// A folder in which nothing of a model lies may be somebody's data.
+// A folder in which nothing of a model lies may be somebody's data, or a checkpoint whose manifest is gone.
 json inspect_model(const stdfs::path& path) {
   try {
     return inspect_pipeline(path);
   } catch (const Error&) {
+    if (step_of_name(without_last_slash(path).filename().string())) return inspect_checkpoint(path);
     const bool is_of_a_model =
         stdfs::exists(path / "model_index.json") || stdfs::exists(path / "config.json") || holds_weights(path);
     const auto how = is_of_a_model ? "" : how_to_pack_images(path);
     if (how.empty()) throw;
     throw Error(Exit::usage, fmt::format("{} is a folder of images", path.string()), how);
   }
-}
-
-// Also one whose manifest is gone.
-bool is_checkpoint(const stdfs::path& path) {
-  return stdfs::exists(path / run_file::manifest) || step_of_name(without_last_slash(path).filename().string());
 }
 
 // Also one that somebody has copied without its checkpoints.
@@ -84,7 +80,7 @@ bool is_run(const stdfs::path& path) {
 json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (is_latent_cache(path)) return inspect_cache(path, options);
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
-  if (is_checkpoint(path)) return inspect_checkpoint(path);
+  if (stdfs::exists(path / run_file::manifest)) return inspect_checkpoint(path);
   if (is_run(path)) return inspect_run(path);
   if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),

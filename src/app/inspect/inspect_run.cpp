@@ -14,7 +14,7 @@ using nlohmann::json;
 namespace stdfs = std::filesystem;
 
 // What it says of itself, whether or not its files are as it says.
-static void add_manifest(json& report, const stdfs::path& path) {
+static void add_manifest(json& report, const stdfs::path& path) try {
   const auto manifest = CheckpointManifest::parse(CheckpointManifest::read(path), path);
   const auto state = RunState::from_json(manifest.json.at("state"));
   report["step"] = state.step;
@@ -27,6 +27,8 @@ static void add_manifest(json& report, const stdfs::path& path) {
   report["bytes"] = bytes;
   report["of"] = manifest.json.value("kind", "");
   report["ema"] = manifest.has("ema");
+} catch (const json::exception& error) {
+  fail(Exit::io, "{}: MANIFEST.json: {}", path.string(), error.what());
 }
 
 json inspect_checkpoint(const stdfs::path& path) {
