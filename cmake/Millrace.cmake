@@ -75,7 +75,7 @@ set(millrace_mpi_test_environment ${millrace_test_environment} "ASAN_OPTIONS=det
 # What is tested is in libraries: tests themselves are compiled as fast as can be, which is -O1 beside LibTorch's header.
 # Of GCC 13 and later -O1 leaves out what belongs to x86-64 there, and takes no precompiled header that was made with it.
 set(millrace_test_optimization -O1)
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
   list(APPEND millrace_test_optimization -munroll-only-small-loops -mvzeroupper)
 endif()
 function(millrace_compile_as_test target torch)
