@@ -216,8 +216,9 @@ int preprocess(const Session& session, const PreprocessPlan& plan, RunWatch& wat
   });
   if (told_to_stop(group)) return stopped_before_start(session);
   const auto lease = open_folder(session, plan);
-  return run_in_folder(session, plan.config.run.dir.value, lease, "encoder", watch,
-                       [&] { return fill_cache(session, plan, *pipeline, lease); });
+  return run_in_folder(
+      session, plan.config.run.dir.value, lease, [](int) { return "encoder"; }, watch,
+      [&] { return fill_cache(session, plan, *pipeline, lease); });
 }
 
 int run_preprocess(const CommandLine& line) {

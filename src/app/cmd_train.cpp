@@ -82,11 +82,12 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
     if (world.rank() == first_trainer)
       check_disk_space(c, checkpoint_bytes(*networks.unet, c.ema.enabled), plan.start.state.point());
   });
-  const auto role = role_name(plan.roles, world.rank());
+  const auto role_of = [&](int rank) { return role_name(plan.roles, rank); };
+  const auto role = role_of(world.rank());
   const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   const int first_of_role = plan.roles.trains(world.rank()) ? first_trainer : first_producer;
-  return run_in_folder(session, dir, lease, role, watch, [&] {
+  return run_in_folder(session, dir, lease, role_of, watch, [&] {
     open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role,
              describe_work(plan.roles, plan.routing, world.rank()));
     phase::current = phase::loading;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "millrace/core/secrets.h"
+
 namespace millrace::config {
 
 Node Node::scalar(std::string text) {
@@ -72,8 +74,10 @@ std::string Node::show() const {
   switch (kind) {
     case Kind::null:
       return "null";
-    case Kind::scalar:
-      return text.size() <= longest ? fmt::format("'{}'", text) : fmt::format("'{}...'", text.substr(0, longest));
+    case Kind::scalar: {
+      const auto shown = without_secrets(text);  // first: half a secret is not known as one
+      return shown.size() <= longest ? fmt::format("'{}'", shown) : fmt::format("'{}...'", shown.substr(0, longest));
+    }
     case Kind::list:
       return fmt::format("a list of {}{}", children.size(), show_items(*this));
     case Kind::map:

@@ -317,16 +317,22 @@ Node parse_yaml(std::string text, const std::string& source, bool with_lines, st
   }
 }
 
+static void write_null_in_letters([[maybe_unused]] YAML::Emitter& out) {
+#ifdef YAML_KNOWS_NULL_FORMATS
+  out.SetNullFormat(YAML::LowerNull);
+#endif
+}
+
 std::string emit_yaml(const Node& node, bool with_origins) {
   YAML::Emitter out;
-  out.SetNullFormat(YAML::LowerNull);
+  write_null_in_letters(out);
   emit(out, node, with_origins, false);
   return std::string(out.c_str()) + "\n";
 }
 
 std::string emit_flow(const Node& node) {
   YAML::Emitter out;
-  out.SetNullFormat(YAML::LowerNull);
+  write_null_in_letters(out);
   emit(out, node, false, true);
   return out.c_str();
 }

@@ -112,6 +112,7 @@ bool HttpGet::take_header(std::string_view line) {
     verdict_ = Failure{FailureKind::too_large, "headers"};
     return false;
   }
+  headers_.take(line);
   if (!options_.opt_out || limits_.cut || !is_success(status())) return true;
   if (line.starts_with(' ') || line.starts_with('\t')) {
     header_ += line;  // it was folded
@@ -160,10 +161,10 @@ std::string HttpGet::redirect_target() const {
   char* target = nullptr;
   curl_easy_getinfo(easy_, CURLINFO_REDIRECT_URL, &target);
   if (target) return target;
-  curl_header* location = nullptr;
-  if (!is_cut_ || curl_easy_header(easy_, "location", 0, CURLH_HEADER, -1, &location) != CURLHE_OK) return {};
+  const auto location = headers_.find("location");
+  if (!is_cut_ || !location || location->empty()) return {};
   curl_easy_getinfo(easy_, CURLINFO_EFFECTIVE_URL, &target);
-  return *location->value ? absolute_url(target, location->value) : "";
+  return absolute_url(target, *location);
 }
 
 long HttpGet::status() const {

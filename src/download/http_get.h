@@ -9,6 +9,7 @@
 
 #include "millrace/download/failure.h"
 #include "millrace/download/fetcher.h"
+#include "millrace/io/net/http.h"
 #include "url.h"
 
 namespace millrace {
@@ -54,6 +55,7 @@ class HttpGet {
   const FetchOptions& options_;
   const Limits limits_;
   CURL* easy_;
+  AnswerHeaders headers_;
   std::string header_;  // the last one, which may go on in the next line
   std::string body_;
   std::size_t header_bytes_ = 0, page_bytes_ = 0;

@@ -1,6 +1,7 @@
 #include "url.h"
 
 #include <curl/curl.h>
+#include <fmt/format.h>
 
 #include <memory>
 
@@ -19,7 +20,7 @@ struct Parts {
   // Where there is a URL already, `text` may be relative to it.
   CURLUcode set(const std::string& text, unsigned flags = 0) const {
     return curl_url_set(handle.get(), CURLUPART_URL, text.c_str(),
-                        CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE | CURLU_ALLOW_SPACE | flags);
+                        CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE | with_blanks | flags);
   }
 
   std::string get(CURLUPart part, unsigned flags = 0) const {
@@ -30,6 +31,14 @@ struct Parts {
     return result;
   }
 };
+
+std::string text_of(CURLUcode code) {
+#if LIBCURL_VERSION_NUM >= 0x075000
+  return curl_url_strerror(code);
+#else
+  return fmt::format("no URL (CURLUcode {})", static_cast<int>(code));
+#endif
+}
 
 }  // namespace
 
@@ -48,7 +57,7 @@ std::variant<Url, Failure> parse_url(const std::string& raw) {
     code = parts.set(*ascii, CURLU_DISALLOW_USER);
   }
   if (code == CURLUE_USER_NOT_ALLOWED) return Failure{FailureKind::refused, "a user name in the URL"};
-  if (code != CURLUE_OK) return Failure{FailureKind::bad_url, curl_url_strerror(code)};
+  if (code != CURLUE_OK) return Failure{FailureKind::bad_url, text_of(code)};
 
   const std::string scheme = lower(parts.get(CURLUPART_SCHEME));
   if (scheme != "http" && scheme != "https") return Failure{FailureKind::refused, "scheme"};

@@ -31,7 +31,7 @@ void ConfigReader::fail_key(std::string_view key, std::string_view why) const {
 }
 
 void ConfigReader::warn_key(std::string_view key, std::string_view what) const {
-  log::warning("{}: {} = {}: {}", file_, key, source_.at(key).dump(), what);
+  log::warning("{}: {} = {}: {}", file_, key, source_.at(std::string(key)).dump(), what);
 }
 
 std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback, std::int64_t most) {

@@ -33,7 +33,7 @@ std::vector<bool> read_block_types(ConfigReader& reader, std::string_view key, s
 
 UNet2DConditionConfig::Mid read_mid_type(ConfigReader& reader, const Json& json) {
   using Mid = UNet2DConditionConfig::Mid;
-  constexpr std::string_view key = "mid_block_type";
+  constexpr auto key = "mid_block_type";
   const std::string type = reader.text(key, "UNetMidBlock2DCrossAttn");
   if (json.contains(key) && json[key].is_null()) return Mid::none;
   if (type == "UNetMidBlock2DCrossAttn") return Mid::cross_attention;
@@ -84,7 +84,7 @@ void read_all_transformer_layers(ConfigReader& reader, UNet2DConditionConfig& c)
     reader.fail_key(up_key, "is needed where transformer_layers_per_block holds lists");
   }
   Json up_value = up ? *up : value;
-  if (!up && up_value.is_array()) std::ranges::reverse(up_value);
+  if (!up && up_value.is_array()) std::reverse(up_value.begin(), up_value.end());
   c.up_transformer_layers = read_transformer_layers(reader, up ? up_key : key, up_value, up_layers);
 }
 

@@ -1,5 +1,7 @@
 #include "encoding_thread.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>

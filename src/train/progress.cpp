@@ -115,7 +115,7 @@ void Progress::write_tensorboard(const nlohmann::ordered_json& line) {
     if (value.is_number()) tensorboard_->scalar(tag, step, value.get<double>());
   };
   for (const auto& field : metric_fields()) {
-    const auto found = line.find(field.name);
+    const auto found = line.find(std::string(field.name));
     if (found == line.end()) continue;
     if (!found->is_object())
       add(fmt::format("{}/{}", field.group, field.name), *found);

@@ -45,7 +45,7 @@ std::string prometheus_text(const nlohmann::ordered_json& line, const std::strin
   const auto run_label = label_of(run);
   std::string text;
   for (const auto& field : metric_fields()) {
-    const auto found = line.find(field.name);
+    const auto found = line.find(std::string(field.name));
     if (found == line.end()) continue;
     const auto name = exported_name(field);
     text += header(name, field.help, field.only_grows ? "counter" : "gauge");

@@ -20,11 +20,13 @@ TEST(RunWatch, BlamesAHostThatHangsAlone) {
     fault::forget();
     StateFile(run.path()).write("running", {.step = 3, .samples = 24}, std::nullopt);
     const Suspect suspect{3, "n2", "training", 17, "rank 3 on n2 hangs", is_one_of_many};
-    tell_folder(run.path(), suspect, Error(Exit::suspect_node, suspect.what));
+    tell_folder(run.path(), suspect, "trainer", Error(Exit::suspect_node, suspect.what));
     const auto file = run / "fault/rank-00003.json";
     EXPECT_EQ(std::filesystem::exists(file), !is_one_of_many);
     if (!is_one_of_many) {
-      EXPECT_EQ(nlohmann::json::parse(read_file(file))["step"], 17) << "its own, not the writer's";
+      const auto written = nlohmann::json::parse(read_file(file));
+      EXPECT_EQ(written["step"], 17) << "its own, not the writer's";
+      EXPECT_EQ(written["role"], "trainer");
     }
     EXPECT_EQ(nlohmann::json::parse(read_file(run / "STATE"))["exit"], 76);
   }

@@ -215,6 +215,7 @@ TEST(Hang, ATrainerThatStandsStillIsNamed) {
         nlohmann::json::parse(read(workshop() / name / ("fault/rank-0000" + std::to_string(rank) + ".json")));
     EXPECT_EQ(fault["exit"], 76);
     EXPECT_GE(fault["step"], 0);
+    EXPECT_EQ(fault["role"], "trainer");
     EXPECT_EQ(nlohmann::json::parse(read(workshop() / name / "STATE"))["state"], "requeue");
 
     const auto stacks = read(stacks_of(name, 1 - rank));

@@ -89,7 +89,7 @@ nlohmann::ordered_json to_json(const RunForecast& forecast, const std::vector<st
   json["samples"] = forecast.samples;
   json["days"] = forecast.seconds / 86400;
   json["gpu_hours"] = forecast.gpu_hours;
-  json["cost"] = forecast.cost ? nlohmann::ordered_json(*forecast.cost) : nullptr;
+  json["cost"] = forecast.cost ? nlohmann::ordered_json(*forecast.cost) : nlohmann::ordered_json();
   json["start"] = fmt::format("{}", fmt::join(start, " "));
   return json;
 }

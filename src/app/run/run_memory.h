@@ -36,6 +36,9 @@ class RunMemory {
   double trainer(int micro_batch, const ShardPlan& shards, bool encodes) const;
   // Of one that only encodes.
   double encoder(int batch_size) const;
+  // Of `trainer`, on a CPU: the copy that checkpoints are written from while training goes on. Where there is no room
+  // for it, training waits for them.
+  double copy_for_checkpoints(const ShardPlan& shards) const;
 
   // Numbers that the U-Net has.
   std::int64_t unet_elements() const;
@@ -49,7 +52,6 @@ class RunMemory {
   double training(int micro_batch, const ShardPlan& shards) const;
   double encoders(int batch_size) const;
   double text_encoder() const;
-  double checkpoint(const StateMemory& state, const ShardPlan& shards) const;
   double validation(const ShardPlan& shards) const;
   FlatLayout layout_of(const ShardPlan& shards) const;
   StateMemory state_of(const ShardPlan& shards) const;

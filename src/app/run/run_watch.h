@@ -12,6 +12,9 @@
 // What ends a run, told to its folder.
 namespace millrace {
 
+// What a rank of the run does: "producer".
+using RoleOfRank = std::function<std::string(int rank)>;
+
 // Ends the run when a rank stands still (NOTE [Watchdog]), from planning and loading on, and names it: on the screen,
 // and while a folder is open in its RUN/fault and STATE.
 class RunWatch {
@@ -22,13 +25,14 @@ class RunWatch {
   // A folder is open while this lives.
   class InFolder {
    public:
-    InFolder(RunWatch& watch, std::filesystem::path run_dir, const RunLease& lease);
+    InFolder(RunWatch& watch, std::filesystem::path run_dir, const RunLease& lease, RoleOfRank role_of);
     ~InFolder();
     InFolder(const InFolder&) = delete;
     InFolder& operator=(const InFolder&) = delete;
 
     const std::filesystem::path run_dir;
     const RunLease& lease;
+    const RoleOfRank role_of;
 
    private:
     RunWatch& watch_;
@@ -43,12 +47,13 @@ class RunWatch {
   Watchdog watchdog_;  // goes first, since its thread uses the rest
 };
 
-// What it then writes: to STATE, and to RUN/fault where one host alone is suspect.
-void tell_folder(const std::filesystem::path& run_dir, const Suspect& suspect, const Error& error);
+// What it then writes: to STATE, and to RUN/fault where one host alone is suspect. `role`: the suspect's.
+void tell_folder(const std::filesystem::path& run_dir, const Suspect& suspect, const std::string& role,
+                 const Error& error);
 
 // Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE where it ends
 // the run, before the stack unwinds further. A rank that stands still is named there too.
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
-                  const std::string& role, RunWatch& watch, const std::function<int()>& part);
+                  const RoleOfRank& role_of, RunWatch& watch, const std::function<int()>& part);
 
 }  // namespace millrace

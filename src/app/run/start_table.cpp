@@ -201,16 +201,20 @@ void log_planned_memory(const Session& session, const TrainPlan& plan, const Sha
             format_bytes(state.peak(activations)));
   const bool encodes = trainers_encode(plan);
   constexpr double program_bytes = 0;  // of files, which the ranks of a host share and the kernel may drop
-  const auto planned = static_cast<std::uint64_t>(
-      run_memory(plan, device, program_bytes).trainer(plan.micro_batch, plan.shards, encodes));
+  const auto memory = run_memory(plan, device, program_bytes);
+  const double planned = memory.trainer(plan.micro_batch, plan.shards, encodes);
+  const double copy = memory.copy_for_checkpoints(plan.shards);
   const auto total = memory_of_trainer(session, plan);
   const auto all = format_bytes(total);
   const auto text =
       fmt::format("with {}{} about {} of {}", encodes ? "the encoders and " : "", device.is_cuda() ? "CUDA" : "buffers",
-                  format_bytes(planned),
+                  format_bytes(static_cast<std::uint64_t>(planned)),
                   device.is_cuda() ? "the GPU's " + all : "the " + all + " that each trainer of this host may have");
-  if (planned <= total) {
+  if (planned <= static_cast<double>(total)) {
     log::info("{}", text);
+  } else if (planned - copy <= static_cast<double>(total)) {
+    log::info("{}: without the {} for a copy of the state it fits, and training waits while checkpoints are written",
+              text, format_bytes(static_cast<std::uint64_t>(copy)));
   } else {
     log::warning("{}: it may not suffice; docs/operations.md, \"What fits a GPU\", has what helps", text);
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "millrace/core/text.h"
 #include "thread_locale.h"
 
 namespace millrace {
@@ -15,7 +16,7 @@ namespace {
 // As a browser sends it: `a b.jpg` is a%20b.jpg. What is no URL stays as it is, and curl says so.
 std::string encoded(const std::string& url) {
   CURLU* const parts = curl_url();
-  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE | CURLU_ALLOW_SPACE) == CURLUE_OK;
+  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE | with_blanks) == CURLUE_OK;
   std::string encoded = is_url ? try_ascii_url(parts).value_or(url) : url;
   curl_url_cleanup(parts);
   return encoded;
@@ -42,7 +43,11 @@ CURLM* open_transfers() {
 CURL* open_get(const std::string& url, const std::string& user_agent, std::chrono::milliseconds connect_limit) {
   CURL* const easy = curl_easy_init();
   curl_easy_setopt(easy, CURLOPT_URL, encoded(url).c_str());
+#if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS, long{CURLPROTO_HTTP | CURLPROTO_HTTPS});
+#endif
   curl_easy_setopt(easy, CURLOPT_USERAGENT, user_agent.c_str());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, std::max(1L, static_cast<long>(connect_limit.count())));
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -69,6 +74,17 @@ std::optional<std::string> try_ascii_url(CURLU* parts) {
   std::string url = text;
   curl_free(text);
   return url;
+}
+
+void AnswerHeaders::take(std::string_view line) {
+  if (line.starts_with("HTTP/")) return values_.clear();
+  const auto colon = line.find(':');
+  if (colon != line.npos) values_.emplace(lower(line.substr(0, colon)), trim(line.substr(colon + 1)));
+}
+
+std::optional<std::string> AnswerHeaders::find(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool is_transient(long status) {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
-#include "millrace/io/net/http.h"
 
 namespace millrace {
 
@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds max_wait{16'000}, max_asked_wait{120'000};
 constexpr std::uint64_t recovered_bytes = 1 << 20;
 constexpr int poll_ms = 200;
+constexpr auto no_count = std::numeric_limits<std::size_t>::max();  // of bytes: curl gives up
 constexpr std::chrono::seconds connect_limit{30};
 
 }  // namespace
@@ -74,6 +75,8 @@ void HttpBody::start() {
   curl_easy_setopt(easy_, CURLOPT_FAILONERROR, 1L);
   if (received_ > 0) curl_easy_setopt(easy_, CURLOPT_RANGE, rest.c_str());
   curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, problem_);
+  curl_easy_setopt(easy_, CURLOPT_HEADERFUNCTION, &HttpBody::receive_header);
+  curl_easy_setopt(easy_, CURLOPT_HEADERDATA, this);
   curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &HttpBody::receive);
   curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
   curl_multi_add_handle(multi_, easy_);
@@ -86,11 +89,16 @@ void HttpBody::stop() {
   easy_ = nullptr;
 }
 
+std::size_t HttpBody::receive_header(char* data, std::size_t size, std::size_t count, void* self) {
+  static_cast<HttpBody*>(self)->headers_.take({data, size * count});
+  return size * count;
+}
+
 std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, void* self) {
   auto& body = *static_cast<HttpBody*>(self);
   const std::size_t bytes = size * count;
   body.last_byte_ = Clock::now();
-  if (!std::exchange(body.answered_, true) && !body.accept_answer()) return CURL_WRITEFUNC_ERROR;
+  if (!std::exchange(body.answered_, true) && !body.accept_answer()) return no_count;
   const std::size_t repeated = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, body.to_skip_));
   body.to_skip_ -= repeated;
   body.pending_.append(data + repeated, bytes - repeated);
@@ -101,21 +109,19 @@ std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, v
 bool HttpBody::accept_answer() {
   long status = 0;
   curl_off_t length = -1;
-  curl_header* header = nullptr;
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
   const bool is_rest = status == 206;
   unsigned long long first = received_, total = 0;
-  if (is_rest && curl_easy_header(easy_, "Content-Range", 0, CURLH_HEADER, -1, &header) == CURLHE_OK)
-    std::sscanf(header->value, "bytes %llu-%*u/%llu", &first, &total);
+  if (const auto range = headers_.find("content-range"); is_rest && range)
+    std::sscanf(range->c_str(), "bytes %llu-%*u/%llu", &first, &total);
   if (!is_rest) first = 0;  // a server that does not know Range starts again
   if (first > received_) return false;
   to_skip_ = received_ - first;
   if (total > 0) total_ = total;
   if (is_rest && length >= 0)
     length = total > 0 ? static_cast<curl_off_t>(total) : length + static_cast<curl_off_t>(first);
-  const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
-  const std::string tag = has_tag ? header->value : "";
+  const std::string tag = headers_.find("etag").value_or("");
   const std::optional<curl_off_t> size = length < 0 ? std::nullopt : std::optional(length);
   const bool is_first = !tag_;
   if (is_first) tag_ = tag;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "millrace/io/net/http.h"
 #include "millrace/io/net/stream.h"
 
 namespace millrace {
@@ -23,6 +24,7 @@ class HttpBody final : public ByteStream {
   using Clock = std::chrono::steady_clock;
 
   static std::size_t receive(char* data, std::size_t size, std::size_t count, void* self);
+  static std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* self);
   bool accept_answer();  // looks at the head of an answer; false when it belongs to other content than before
 
   void start();
@@ -38,6 +40,8 @@ class HttpBody final : public ByteStream {
   CURLM* const multi_;
   CURL* easy_ = nullptr;  // null between two attempts
   char problem_[CURL_ERROR_SIZE] = "";
+
+  AnswerHeaders headers_;
 
   std::string pending_;  // received, of which `taken_` bytes have been handed out
   std::size_t taken_ = 0;

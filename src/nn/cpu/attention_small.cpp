@@ -1,5 +1,6 @@
 #include "cpu/attention_small.h"
 
+#include <ATen/Parallel.h>
 #include <torch/autograd.h>
 
 #include <numeric>

@@ -1,5 +1,6 @@
 #include "cpu/geglu.h"
 
+#include <ATen/Parallel.h>
 #include <torch/autograd.h>
 
 #include <vector>

@@ -1,5 +1,6 @@
 #include "cpu/group_norm.h"
 
+#include <ATen/Parallel.h>
 #include <torch/autograd.h>
 
 #include <algorithm>

@@ -29,5 +29,21 @@ TEST(HttpRetries, AnAddressACertificateOrTheReaderDoNot) {
   EXPECT_FALSE(is_transient(CURLE_HTTP_RETURNED_ERROR, 404));
 }
 
+TEST(AnswerHeaders, AreThoseOfTheLastAnswer) {
+  AnswerHeaders headers;
+  const auto take = [&](std::initializer_list<const char*> lines) {
+    for (const char* line : lines) headers.take(line);
+  };
+  take({"HTTP/1.1 302 Found\r\n", "Location: /b\r\n", "ETag: \"of a\"\r\n", "\r\n"});
+  EXPECT_EQ(headers.find("location"), "/b");
+  take({"HTTP/1.1 100 Continue\r\n", "\r\n", "HTTP/2 206 \r\n", "content-RANGE:bytes 5-9/10 \r\n", "no header\r\n",
+        "X-Empty:\r\n", "X-Time: 12:30\r\n", "x-time: 12:45\r\n", "\r\n"});
+  EXPECT_EQ(headers.find("location"), std::nullopt);
+  EXPECT_EQ(headers.find("etag"), std::nullopt);
+  EXPECT_EQ(headers.find("content-range"), "bytes 5-9/10");
+  EXPECT_EQ(headers.find("x-empty"), "");
+  EXPECT_EQ(headers.find("x-time"), "12:30") << "the first of two";
+}
+
 }  // namespace
 }  // namespace millrace

@@ -2,8 +2,10 @@
 #include <curl/curl.h>
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 // What all HTTP transfers of the program have in common: curl's set-up, the options of a handle, and which failures
 // are transient.
@@ -16,9 +18,29 @@ CURLM* open_transfers();
 // `connect_limit` (1 ms at least); certificates are verified, signals left alone.
 CURL* open_get(const std::string& url, const std::string& user_agent, std::chrono::milliseconds connect_limit);
 
+// For curl_url_set: blanks are taken, as they are by libcurl before 7.78 without a flag.
+#if LIBCURL_VERSION_NUM >= 0x074e00
+constexpr unsigned with_blanks = CURLU_ALLOW_SPACE;
+#else
+constexpr unsigned with_blanks = 0;
+#endif
+
 // A parsed URL as text, a host's name beyond ASCII as resolvers know it (xn--mnchen-3ya for münchen). Nothing where it
 // can be no name, or where curl was built without libidn2.
 std::optional<std::string> try_ascii_url(CURLU* parts);
+
+// The headers of an answer: of the last one where a proxy, a redirect or "100 Continue" answered before. (libcurl tells
+// them itself from 7.84 on.)
+class AnswerHeaders {
+ public:
+  // Takes a line, as CURLOPT_HEADERFUNCTION gets it.
+  void take(std::string_view line);
+  // The first of that name, which is given in lower case.
+  std::optional<std::string> find(const std::string& name) const;
+
+ private:
+  std::map<std::string, std::string> values_;
+};
 
 // Whether the same request may succeed a little later. For a status: 408, 429 and 5xx.
 bool is_transient(long status);
