@@ -25,7 +25,7 @@ endfunction()
 
 function(millrace_use_header target header)
   target_precompile_headers(${target} REUSE_FROM ${header})
-  target_link_libraries(${target} PRIVATE fmt::fmt)  # its macros are part of the header
+  target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json)  # their macros are part of the header
   # Programs would be compiled with -fPIE, and the precompiled header refused.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)

@@ -11,6 +11,10 @@ if(CCACHE_PROGRAM)
 endif()
 find_program(MOLD_PROGRAM mold)
 if(MOLD_PROGRAM)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold MILLRACE_LINKS_WITH_MOLD)  # GCC knows it from 12 on, and Debian's 11
+endif()
+if(MOLD_PROGRAM AND MILLRACE_LINKS_WITH_MOLD)
   add_link_options(-fuse-ld=mold)
   # mold 1.10 lets the part that is made read-only begin at .tbss, which has no page of its own where it holds a byte and .text
   # ends just before a page does: one layout in 256 does not start ("cannot apply additional memory protection after relocation").

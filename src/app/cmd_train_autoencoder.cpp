@@ -212,8 +212,9 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   const fs::path dir = c.run.dir.value;
   on_root(group, [&] { check_disk_space(c, checkpoint_bytes(*vae, c.ema.enabled), plan.start.state.point()); });
   const auto role_of = [](int) { return "trainer"; };
-  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role_of(group.rank()), plan.micro_batch),
-                                     plan.data.manifest, plan.start, c.checkpoint.resume);
+  const auto lease =
+      open_run_folder(group, dir, description_of(session, c, inputs, role_of(group.rank()), plan.micro_batch),
+                      plan.data.manifest, plan.start, c.checkpoint.resume);
   return run_in_folder(session, dir, lease, role_of, watch, [&] {
     open_log(session, dir, "", session.is_root(), describe_work(plan.roles, plan.routing, group.rank()));
     if (session.is_root()) print_start(session, plan);

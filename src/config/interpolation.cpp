@@ -122,7 +122,8 @@ class Resolver {
         continue;
       }
       const std::size_t end = find_outside_braces(text, '}', position);
-      if (end == text.npos) throw Failure{fmt::format("'{}' lacks its closing brace", text.substr(begin))};
+      if (end == text.npos)
+        throw Failure{fmt::format("{} lacks a closing brace", Node::scalar(std::string(text)).show())};
       Node value = evaluate(text.substr(position, end - position), path);
       if (begin == 0 && end + 1 == text.size()) return value;
       append(out, text_of(value, text.substr(begin, end + 1 - begin)));

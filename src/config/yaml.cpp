@@ -237,7 +237,7 @@ bool quote_missing_mark(std::string& text, const YAML::Mark& mark) {
 void emit(YAML::Emitter& out, const Node& node, bool with_origins, bool flow) {
   switch (node.kind) {
     case Node::Kind::null:
-      out << YAML::Null;
+      out.WriteIntegralType("null");  // YAML::Null is ~ before yaml-cpp 0.7, and this text is compared
       break;
     case Node::Kind::scalar:
       if (node.quoted && needs_quotes(node.text)) out << YAML::DoubleQuoted;
@@ -317,22 +317,14 @@ Node parse_yaml(std::string text, const std::string& source, bool with_lines, st
   }
 }
 
-static void write_null_in_letters([[maybe_unused]] YAML::Emitter& out) {
-#ifdef YAML_KNOWS_NULL_FORMATS
-  out.SetNullFormat(YAML::LowerNull);
-#endif
-}
-
 std::string emit_yaml(const Node& node, bool with_origins) {
   YAML::Emitter out;
-  write_null_in_letters(out);
   emit(out, node, with_origins, false);
   return std::string(out.c_str()) + "\n";
 }
 
 std::string emit_flow(const Node& node) {
   YAML::Emitter out;
-  write_null_in_letters(out);
   emit(out, node, false, true);
   return out.c_str();
 }

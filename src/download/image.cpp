@@ -1,6 +1,7 @@
 #include "image.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 
 #include <algorithm>

@@ -36,7 +36,7 @@ std::string text_of(CURLUcode code) {
 #if LIBCURL_VERSION_NUM >= 0x075000
   return curl_url_strerror(code);
 #else
-  return fmt::format("no URL (CURLUcode {})", static_cast<int>(code));
+  return fmt::format("libcurl does not take it (CURLUcode {})", static_cast<int>(code));
 #endif
 }
 

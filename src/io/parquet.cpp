@@ -2,6 +2,7 @@
 
 #include <arrow/api.h>
 #include <arrow/util/float16.h>
+#include <fmt/ranges.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>

@@ -1,5 +1,6 @@
 #include "millrace/io/safetensors.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>

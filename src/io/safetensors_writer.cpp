@@ -1,5 +1,6 @@
 #include "millrace/io/safetensors_writer.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 #include "millrace/io/weights.h"
 
+#include <fmt/ranges.h>
 #include <set>
 
 #include "millrace/core/error.h"

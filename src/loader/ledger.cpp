@@ -1,5 +1,6 @@
 #include "millrace/loader/ledger.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <iterator>
 #include <map>

@@ -1,5 +1,6 @@
 #include "millrace/models/initialize.h"
 
+#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 

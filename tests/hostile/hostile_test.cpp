@@ -1,6 +1,7 @@
 // Files that mean harm: each is rejected by a typed reason or an Error that names it, without a crash, in bounded
 // memory and time; and a stream that meets all of them goes on with the good ones. Each file is read in a process of
 // its own, whose address space is limited.
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,5 +1,6 @@
 #include "millrace/models/unet_cost.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/cpu/Utils.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>

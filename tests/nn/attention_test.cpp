@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>

@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>

@@ -2,6 +2,7 @@
 // where the program asks for CUDA itself (pinned memory, NCCL, waits by its own name: scripts/check knows these), with
 // the same kernels called and nothing computed. Host code that looks into such a tensor crashes, a copy out of one
 // throws, and each number that the host asks for comes by here. So what a step asks of a device is seen without one.
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,7 @@
 #include "inspect/report_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

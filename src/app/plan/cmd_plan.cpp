@@ -64,8 +64,10 @@ const char* word_of(PlannedRole::Source source) {
 }
 
 // 0 stands for "there is none".
-nlohmann::ordered_json number_or_null(double number) {
-  return number > 0 ? nlohmann::ordered_json(number) : nullptr;
+template <class Number>
+nlohmann::ordered_json number_or_null(Number number) {
+  if (number > 0) return number;
+  return nullptr;
 }
 
 nlohmann::ordered_json to_json(const RunForecast& forecast, const std::vector<std::string>& start) {
@@ -78,18 +80,17 @@ nlohmann::ordered_json to_json(const RunForecast& forecast, const std::vector<st
                              {"memory_gib", role.memory_gib},
                              {"images_per_second", number_or_null(role.images_per_second)},
                              {"batch", role.batch},
-                             {"rate", role.images_per_second > 0 ? Json(word_of(role.source)) : nullptr}});
+                             {"rate", role.images_per_second > 0 ? Json(word_of(role.source)) : Json()}});
   json["images_per_second"] = forecast.images_per_second;
   json["limit"] = forecast.is_limited_by_encoders ? "encoders" : "trainers";
-  json["balanced_encoders"] =
-      forecast.balanced_encoders > 0 ? nlohmann::ordered_json(forecast.balanced_encoders) : nullptr;
+  json["balanced_encoders"] = number_or_null(forecast.balanced_encoders);
   json["encoders_per_trainer"] = number_or_null(forecast.encoders_per_trainer);
   json["accumulation"] = forecast.accumulation;
   json["steps"] = forecast.steps;
   json["samples"] = forecast.samples;
   json["days"] = forecast.seconds / 86400;
   json["gpu_hours"] = forecast.gpu_hours;
-  json["cost"] = forecast.cost ? nlohmann::ordered_json(*forecast.cost) : nlohmann::ordered_json();
+  json["cost"] = forecast.cost ? Json(*forecast.cost) : Json();
   json["start"] = fmt::format("{}", fmt::join(start, " "));
   return json;
 }

@@ -10,6 +10,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/node_memory.h"
+#include "millrace/core/secrets.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "preflight/checks.h"
@@ -71,14 +72,15 @@ void compare_libraries(const Checkup& checkup, const Answers& answers, Row& row)
 }
 
 // What must not differ between two ranks, a dotted key a line. The list of archives may be larger than a message: of a
-// long value this has the beginning and a hash.
+// long value, or one with secrets, this has the beginning and a hash.
 std::string brief_settings(const TrainConfig& config) {
   constexpr std::size_t longest = 200;
   std::string text;
   for (const auto& [key, value] : config::flatten(config::dump_yaml(config))) {
     if (is_of_the_node(key)) continue;
-    text += fmt::format("{}: {}", key, value.substr(0, longest));
-    if (value.size() > longest) text += fmt::format("... (hash {})", hash128(value).hex());
+    const auto shown = without_secrets(value);  // first: half a secret is not known as one
+    text += fmt::format("{}: {}", key, shown.substr(0, longest));
+    if (shown.size() > longest || shown != value) text += fmt::format("... (hash {})", hash128(value).hex());
     text += '\n';
   }
   return text;

@@ -92,7 +92,7 @@ double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
   const auto state = state_of(shards);
   auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
   if (encoding_.has_tokens()) bytes += text_encoder();
-  if (!on_gpus()) bytes += copy_for_checkpoints(shards) + validation(shards);
+  if (!on_gpus()) bytes += checkpoints(shards) + validation(shards);
   return bytes;
 }
 
@@ -109,13 +109,17 @@ double RunMemory::text_encoder() const {
   return static_cast<double>(text_parameters_) * static_cast<double>(c10::elementSize(encode_dtype_));
 }
 
+double RunMemory::checkpoints(const ShardPlan& shards) const {
+  return config_.checkpoint.every ? copy_for_checkpoints(shards) + cpu_save_bytes : 0;
+}
+
 // A writer's part of weights, both moments and the EMA in float32. It is kept from one checkpoint to the next.
 double RunMemory::copy_for_checkpoints(const ShardPlan& shards) const {
   if (on_gpus() || !config_.checkpoint.every) return 0;
   const auto state = state_of(shards);
   const auto weights = state.moments / 2, shard = weights + state.moments + state.ema;
   const FilePlan files(layout_of(shards), shards, CheckpointWriter::Options{}.max_files);
-  return static_cast<double>(shard) * shards.shards / files.files() + cpu_save_bytes;
+  return static_cast<double>(shard) * shards.shards / files.files();
 }
 
 // Each trainer's part of data.validation, which it keeps.

@@ -52,6 +52,7 @@ class RunMemory {
   double training(int micro_batch, const ShardPlan& shards) const;
   double encoders(int batch_size) const;
   double text_encoder() const;
+  double checkpoints(const ShardPlan& shards) const;
   double validation(const ShardPlan& shards) const;
   FlatLayout layout_of(const ShardPlan& shards) const;
   StateMemory state_of(const ShardPlan& shards) const;

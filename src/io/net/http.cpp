@@ -77,9 +77,23 @@ std::optional<std::string> try_ascii_url(CURLU* parts) {
 }
 
 void AnswerHeaders::take(std::string_view line) {
-  if (line.starts_with("HTTP/")) return values_.clear();
+  constexpr std::size_t most_bytes = 64 << 10;  // of headers; what goes beyond is not taken
+  if (line.starts_with("HTTP/")) {
+    *this = {};
+    return;
+  }
+  bytes_ += line.size();
+  if (bytes_ > most_bytes) return;
+  if (line.starts_with(' ') || line.starts_with('\t')) {  // the one before goes on here
+    if (const auto before = values_.find(last_); before != values_.end())
+      before->second = trim(before->second + " " + std::string(trim(line)));
+    return;
+  }
+  last_.clear();
   const auto colon = line.find(':');
-  if (colon != line.npos) values_.emplace(lower(line.substr(0, colon)), trim(line.substr(colon + 1)));
+  if (colon == line.npos) return;
+  auto name = lower(line.substr(0, colon));
+  if (values_.emplace(name, trim(line.substr(colon + 1))).second) last_ = std::move(name);
 }
 
 std::optional<std::string> AnswerHeaders::find(const std::string& name) const {

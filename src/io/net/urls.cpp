@@ -1,5 +1,6 @@
 #include "millrace/io/net/urls.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <array>
 #include <cctype>

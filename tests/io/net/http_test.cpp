@@ -43,6 +43,10 @@ TEST(AnswerHeaders, AreThoseOfTheLastAnswer) {
   EXPECT_EQ(headers.find("content-range"), "bytes 5-9/10");
   EXPECT_EQ(headers.find("x-empty"), "");
   EXPECT_EQ(headers.find("x-time"), "12:30") << "the first of two";
+  take({"HTTP/1.1 200 OK\r\n", "ETag:\r\n", "\t\"a\r\n", " b\"\r\n", "ETag: x\r\n", " y\r\n"});
+  EXPECT_EQ(headers.find("etag"), "\"a b\"") << "folded";
+  headers.take("X-Long: " + std::string(64 << 10, 'x') + "\r\n");
+  EXPECT_EQ(headers.find("x-long"), std::nullopt);
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ class AnswerHeaders {
 
  private:
   std::map<std::string, std::string> values_;
+  std::string last_;  // the name of the one that may go on in the next line
+  std::size_t bytes_ = 0;
 };
 
 // Whether the same request may succeed a little later. For a status: 408, 429 and 5xx.
