@@ -128,7 +128,10 @@ std::string who_prefix(const Options& options) {
 }
 
 std::string time_of_day() {
-  return fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
+  const auto now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return fmt::format("{:%H:%M:%S}", local);
 }
 
 struct Line {

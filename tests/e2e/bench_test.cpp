@@ -186,7 +186,7 @@ TEST(Bench, LayersAddUpToTheirSums) {
       EXPECT_LE(row["min"], row["median"]) << row;
       EXPECT_LE(row["median"], row["max"]) << row;
       if (!row.contains("kind")) continue;
-      EXPECT_TRUE(names.insert(row["figure"]).second) << row;
+      EXPECT_TRUE(names.insert(row["figure"].get<std::string>()).second) << row;
       EXPECT_GT(row["median"], 0) << row;
       EXPECT_NEAR(row["tflops"].get<double>(), row["gflop"].get<double>() / row["median"].get<double>(),
                   1e-6 * row["tflops"].get<double>());

@@ -64,7 +64,7 @@ TEST(Train, EverySampleOncePerVisit) {
   std::set<std::string> seen;
   for (const auto& line : ids) {
     ASSERT_EQ(line["ids"].size(), 8u);
-    for (const auto& id : line["ids"]) EXPECT_TRUE(seen.insert(id).second) << id << " comes twice";
+    for (const auto& id : line["ids"]) EXPECT_TRUE(seen.insert(id.get<std::string>()).second) << id << " comes twice";
   }
   EXPECT_EQ(seen.size(), 96u);
 }
