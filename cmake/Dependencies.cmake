@@ -48,10 +48,16 @@ file(GLOB MILLRACE_SITE_PACKAGES ${MILLRACE_VENV}/lib/python3*/site-packages)
 if(NOT MILLRACE_SITE_PACKAGES)
   message(FATAL_ERROR "no Python environment in ${MILLRACE_VENV}: run scripts/setup first, or set MILLRACE_VENV")
 endif()
-list(LENGTH MILLRACE_SITE_PACKAGES pythons)
-if(pythons GREATER 1)
-  message(FATAL_ERROR "several Pythons have packages in ${MILLRACE_VENV}: remove it, and make it anew")
+set(pythons)
+foreach(folder ${MILLRACE_SITE_PACKAGES})  # conda's python3.1 is a link to python3.11
+  file(REAL_PATH ${folder} real)
+  list(APPEND pythons ${real})
+endforeach()
+list(REMOVE_DUPLICATES pythons)
+if(pythons MATCHES ";")
+  message(FATAL_ERROR "several Pythons have packages in ${MILLRACE_VENV}: ${pythons}")
 endif()
+list(GET MILLRACE_SITE_PACKAGES 0 MILLRACE_SITE_PACKAGES)
 set(MILLRACE_CLIP_VOCABULARY ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz)  # without it the tests of it are skipped
 find_program(MILLRACE_PYTHON python3 HINTS ${MILLRACE_VENV}/bin REQUIRED)  # the standard library is all it needs
 

@@ -28,7 +28,7 @@ class Millrace(CMakePackage, CudaPackage):
     depends_on("python@3.10:", type="build")
 
     depends_on("mpi")
-    depends_on("hdf5@1.10: ~mpi")
+    depends_on("hdf5@1.10.7:1.10,1.12.1: ~mpi")
     depends_on("libarchive")
     depends_on("opencv@4.5: +imgproc")
     depends_on("libjpeg-turbo")

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/core/secrets.h"
 #include "millrace/core/text.h"
 #include "path.h"
 
@@ -22,6 +23,14 @@ constexpr std::size_t max_text = 1 << 20;  // what references that multiply each
 struct Failure {
   std::string message;
 };
+
+// Secrets are hidden in the whole text: what a reference begins in may have been one's beginning.
+[[noreturn]] void fail_unclosed(std::string_view text) {
+  const auto shown = without_secrets(text);
+  const auto begin = shown.rfind("${");
+  throw Failure{
+      fmt::format("{} lacks a closing brace", Node::scalar(begin == shown.npos ? shown : shown.substr(begin)).show())};
+}
 
 // First `wanted` outside of nested braces, from `begin` on.
 std::size_t find_outside_braces(std::string_view text, char wanted, std::size_t begin) {
@@ -122,8 +131,7 @@ class Resolver {
         continue;
       }
       const std::size_t end = find_outside_braces(text, '}', position);
-      if (end == text.npos)
-        throw Failure{fmt::format("{} lacks a closing brace", Node::scalar(std::string(text)).show())};
+      if (end == text.npos) fail_unclosed(text);
       Node value = evaluate(text.substr(position, end - position), path);
       if (begin == 0 && end + 1 == text.size()) return value;
       append(out, text_of(value, text.substr(begin, end + 1 - begin)));
