@@ -1,6 +1,7 @@
 #include "config_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"

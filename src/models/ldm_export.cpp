@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 

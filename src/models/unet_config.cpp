@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "config_reader.h"
 

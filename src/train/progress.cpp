@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "millrace/checkpoint/line_files.h"
 #include "millrace/core/files.h"

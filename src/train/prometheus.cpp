@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"

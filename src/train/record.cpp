@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"

@@ -1,5 +1,6 @@
 #include "evaluate/checkpoint_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 

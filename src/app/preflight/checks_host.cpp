@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <set>
 
 #include "millrace/config/flatten.h"

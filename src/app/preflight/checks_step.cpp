@@ -1,4 +1,6 @@
 #include "millrace/diffusion/noise_schedule.h"
+
+#include <algorithm>
 #include "millrace/diffusion/objective.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/layers.h"

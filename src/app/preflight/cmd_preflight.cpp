@@ -1,6 +1,7 @@
 // preflight: what a long run will need, tried on the ranks it will have, in a minute or two.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "command.h"

@@ -1,5 +1,7 @@
 #include "run/trainer.h"
 
+#include <algorithm>
+
 #include "millrace/checkpoint/restore.h"
 #include "millrace/comm/fault.h"
 #include "millrace/core/phase.h"
