@@ -234,7 +234,7 @@ std::string advice_on_columns(const RowCounts& counts, std::string_view section)
 }
 
 std::string advice_on_unusable(const RowCounts& counts, std::string_view section) {
-  const auto advice = advice_on_columns(counts, section);
+  auto advice = advice_on_columns(counts, section);
   if (!advice.empty()) return advice;
   return fmt::format("look into an archive with `millrace inspect`; check {0}.path, {0}.filters and data.images",
                      section);
