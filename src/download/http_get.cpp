@@ -112,7 +112,7 @@ bool HttpGet::take_header(std::string_view line) {
     verdict_ = Failure{FailureKind::too_large, "headers"};
     return false;
   }
-  headers_.take(line);
+  if (is_redirect(status())) headers_.take(line);  // of images there are none to keep
   if (!options_.opt_out || limits_.cut || !is_success(status())) return true;
   if (line.starts_with(' ') || line.starts_with('\t')) {
     header_ += line;  // it was folded

@@ -1,6 +1,7 @@
 #include "millrace/io/safetensors.h"
 
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,6 +1,7 @@
 #include "millrace/io/safetensors_writer.h"
 
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 #include "millrace/io/weights.h"
 
 #include <fmt/ranges.h>
+
 #include <set>
 
 #include "millrace/core/error.h"

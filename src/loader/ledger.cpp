@@ -1,6 +1,7 @@
 #include "millrace/loader/ledger.h"
 
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>

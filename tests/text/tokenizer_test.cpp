@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
@@ -137,12 +138,19 @@ TEST_F(TokenizerFolders, EqualsOpenClipWhateverTheFolder) {
     EXPECT_EQ(tokenizer.pad_id(), 0);
     const json& captions = open_clip_golden()["captions"];
     ASSERT_GE(captions.size(), 500u);
+    int left_out = 0;
     for (std::size_t i = 0; i < captions.size(); ++i) {
       const std::string caption = captions[i];
-      if (is_too_new_for_icu(caption)) continue;
+      if (is_too_new_for_icu(caption)) {
+        ++left_out;
+        continue;
+      }
       EXPECT_EQ(tokenizer.encode(caption), padded(open_clip_golden()["ids"][i], 0))
           << name << " caption " << i << ": " << caption;
     }
+    if (left_out > 0)
+      std::cout << left_out
+                << " captions are left out: they hold characters of Unicode 14, which this ICU does not know\n";
   }
 }
 

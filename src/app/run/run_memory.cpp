@@ -110,7 +110,8 @@ double RunMemory::text_encoder() const {
 }
 
 double RunMemory::checkpoints(const ShardPlan& shards) const {
-  return config_.checkpoint.every ? copy_for_checkpoints(shards) + cpu_save_bytes : 0;
+  const double copy = copy_for_checkpoints(shards);
+  return copy > 0 ? copy + cpu_save_bytes : 0;
 }
 
 // A writer's part of weights, both moments and the EMA in float32. It is kept from one checkpoint to the next.

@@ -204,20 +204,20 @@ void log_planned_memory(const Session& session, const TrainPlan& plan, const Sha
   const auto memory = run_memory(plan, device, program_bytes);
   const double planned = memory.trainer(plan.micro_batch, plan.shards, encodes);
   const double copy = memory.copy_for_checkpoints(plan.shards);
-  const auto total = memory_of_trainer(session, plan);
-  const auto all = format_bytes(total);
+  const auto total = static_cast<double>(memory_of_trainer(session, plan));
+  const auto size = [](double bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
   // A larger copy finds no room whenever it is looked for. A smaller one may find some between two steps, and the next
   // step then lacks it.
-  const double left_by_state = static_cast<double>(total) - static_cast<double>(state.lasting());
+  const double left_by_state = total - static_cast<double>(state.lasting());
   const auto text =
-      fmt::format("with {}{} about {} of {}", encodes ? "the encoders and " : "", device.is_cuda() ? "CUDA" : "buffers",
-                  format_bytes(static_cast<std::uint64_t>(planned)),
-                  device.is_cuda() ? "the GPU's " + all : "the " + all + " that each trainer of this host may have");
-  if (planned <= static_cast<double>(total)) {
+      fmt::format("with {}{} about {} of the {}", encodes ? "the encoders and " : "",
+                  device.is_cuda() ? "CUDA" : "buffers", size(planned),
+                  device.is_cuda() ? "GPU's " + size(total) : size(total) + " that each trainer of this host may have");
+  if (planned <= total) {
     log::info("{}", text);
-  } else if (planned - copy <= static_cast<double>(total) && copy > left_by_state) {
+  } else if (planned - copy <= total && copy > left_by_state) {
     log::info("{}: it fits without the {} for a copy of the state, and training waits while checkpoints are written",
-              text, format_bytes(static_cast<std::uint64_t>(copy)));
+              text, size(copy));
   } else {
     log::warning("{}: it may not suffice; docs/operations.md, \"What fits a GPU\", has what helps", text);
   }

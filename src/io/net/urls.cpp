@@ -1,6 +1,7 @@
 #include "millrace/io/net/urls.h"
 
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
