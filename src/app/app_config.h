@@ -9,7 +9,7 @@
 #include "millrace/produce/producer_config.h"
 #include "millrace/train/autoencoder_task.h"
 #include "millrace/train/train_config.h"
-#include "run/roles.h"
+#include "train/roles.h"
 
 // The whole configuration of a training run: every section beside its owner, put together here.
 namespace millrace {

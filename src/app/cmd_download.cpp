@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "command.h"
+#include "launch/run_ranks.h"
+#include "launch/session.h"
 #include "millrace/core/text.h"
 #include "millrace/download/download.h"
-#include "run/run_ranks.h"
-#include "run/session.h"
 #include "sections.h"
 
 namespace millrace {

@@ -4,11 +4,11 @@
 #include <ranges>
 
 #include "command.h"
+#include "launch/threads.h"
 #include "millrace/core/files.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/models/presets.h"
 #include "millrace/text/tokenizer_folder.h"
-#include "run/threads.h"
 #include "sections.h"
 
 namespace millrace {

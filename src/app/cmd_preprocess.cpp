@@ -8,6 +8,10 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "launch/broadcast_plan.h"
+#include "launch/run_ranks.h"
+#include "launch/run_watch.h"
+#include "launch/session.h"
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
@@ -27,13 +31,9 @@
 #include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
-#include "run/broadcast_plan.h"
 #include "run/finish.h"
 #include "run/run_folder.h"
-#include "run/run_ranks.h"
-#include "run/run_watch.h"
-#include "run/session.h"
-#include "run/start_table.h"
+#include "train/start_table.h"
 
 namespace millrace {
 namespace {

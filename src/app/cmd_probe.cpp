@@ -4,6 +4,7 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "launch/threads.h"
 #include "millrace/core/files.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/transform.h"
@@ -11,7 +12,6 @@
 #include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/torch_error.h"
-#include "run/threads.h"
 #include "sections.h"
 
 namespace millrace {

@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "help.h"
+#include "launch/threads.h"
 #include "licenses.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/foreign_errors.h"
@@ -21,7 +22,6 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/torch_error.h"
 #include "output.h"
-#include "run/threads.h"
 #include "sections.h"
 
 namespace millrace {

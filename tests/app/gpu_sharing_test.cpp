@@ -1,4 +1,4 @@
-#include "run/gpu_sharing.h"
+#include "launch/gpu_sharing.h"
 
 #include <gmock/gmock.h>
 

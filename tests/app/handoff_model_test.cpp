@@ -9,7 +9,7 @@
 
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/produce/producer.h"
-#include "run/routing.h"
+#include "train/routing.h"
 
 namespace millrace {
 namespace {

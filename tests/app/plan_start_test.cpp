@@ -5,7 +5,7 @@
 
 #include "core/temp_dir.h"
 #include "error_of.h"
-#include "export.h"
+#include "export/export.h"
 #include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
 #include "millrace/models/presets.h"
@@ -13,12 +13,12 @@
 #include "plan/run_forecast.h"
 #include "plan/start_command.h"
 #include "run/disk_space.h"
-#include "run/networks.h"
 #include "run/resume.h"
-#include "run/routing.h"
-#include "run/start_table.h"
-#include "run/train_plan.h"
 #include "test_data.h"
+#include "train/networks.h"
+#include "train/routing.h"
+#include "train/start_table.h"
+#include "train/train_plan.h"
 
 // What a plan says, without running the command: tests/e2e/plan_test.cpp does that.
 namespace millrace {

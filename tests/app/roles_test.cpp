@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "millrace/core/error.h"
-#include "run/micro_batch.h"
-#include "run/roles.h"
-#include "run/routing.h"
+#include "train/micro_batch.h"
+#include "train/roles.h"
+#include "train/routing.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "run/finish.h"
-#include "run/vae_export.h"
+#include "train/vae_export.h"
 
 // What stands in a run's folder at its start and its end.
 namespace millrace {

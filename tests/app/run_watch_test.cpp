@@ -1,4 +1,4 @@
-#include "run/run_watch.h"
+#include "launch/run_watch.h"
 
 #include <gtest/gtest.h>
 

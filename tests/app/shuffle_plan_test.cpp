@@ -2,7 +2,7 @@
 
 #include "dataset/temp_archives.h"
 #include "millrace/loader/sources.h"
-#include "run/shuffle_plan.h"
+#include "train/shuffle_plan.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <thread>
 
-#include "run/threads.h"
+#include "launch/threads.h"
 
 namespace millrace {
 namespace {

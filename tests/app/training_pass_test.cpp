@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "run/training_pass.h"
+#include "train/training_pass.h"
 
 namespace millrace {
 namespace {

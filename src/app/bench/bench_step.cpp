@@ -16,7 +16,7 @@
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/train/passes.h"
 #include "millrace/train/predict.h"
-#include "run/training_pass.h"
+#include "train/training_pass.h"
 
 namespace millrace {
 

@@ -7,10 +7,10 @@
 #include "bench/bench.h"
 #include "bench/bench_handoff.h"
 #include "command.h"
+#include "launch/run_ranks.h"
+#include "launch/session.h"
+#include "launch/threads.h"
 #include "millrace/nn/device.h"
-#include "run/run_ranks.h"
-#include "run/session.h"
-#include "run/threads.h"
 
 namespace millrace {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/session.h"
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
-#include "run/session.h"
 
 namespace millrace {
 

@@ -10,10 +10,10 @@
 #include "evaluate/evaluate_job.h"
 #include "evaluate/evaluation.h"
 #include "evaluate/run_evaluation.h"
+#include "launch/run_ranks.h"
+#include "launch/session.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
-#include "run/run_ranks.h"
-#include "run/session.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "export.h"
+#include "export/export.h"
 #include "millrace/config/config.h"
 #include "millrace/core/units.h"
 #include "millrace/evaluate/feature_network.h"

@@ -12,9 +12,9 @@
 #include "evaluate/painter.h"
 #include "evaluate/protocol.h"
 #include "evaluate/scorer.h"
+#include "launch/session.h"
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/train/validation.h"
-#include "run/session.h"
 
 namespace millrace {
 

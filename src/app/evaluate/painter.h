@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "launch/session.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/generate/generate.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/text/tokenizer.h"
-#include "run/session.h"
 
 namespace millrace {
 

@@ -13,9 +13,9 @@
 #include "evaluate/painter.h"
 #include "evaluate/protocol.h"
 #include "evaluate/run_loss.h"
+#include "launch/session.h"
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
-#include "run/session.h"
 
 namespace millrace {
 

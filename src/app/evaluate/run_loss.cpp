@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "launch/broadcast_plan.h"
 #include "millrace/nn/device.h"
-#include "run/broadcast_plan.h"
-#include "run/validation_set.h"
+#include "train/validation_set.h"
 
 namespace millrace {
 namespace {

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "app_config.h"
+#include "launch/session.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/train/validation.h"
-#include "run/session.h"
 
 namespace millrace {
 

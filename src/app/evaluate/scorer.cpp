@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "evaluate/image_folder.h"
+#include "launch/picture_units.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/resize_image.h"
-#include "run/picture_units.h"
 
 namespace millrace {
 

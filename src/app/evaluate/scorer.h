@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "evaluate/evaluate_config.h"
+#include "launch/session.h"
 #include "millrace/evaluate/clip_score.h"
 #include "millrace/evaluate/feature_network.h"
 #include "millrace/evaluate/reference.h"
 #include "millrace/image/image.h"
-#include "run/session.h"
 
 namespace millrace {
 

@@ -6,6 +6,9 @@
 #include "app_config.h"
 #include "command.h"
 #include "generate/picture_list.h"
+#include "launch/picture_units.h"
+#include "launch/run_ranks.h"
+#include "launch/session.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
@@ -19,9 +22,6 @@
 #include "millrace/image/png.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
-#include "run/picture_units.h"
-#include "run/run_ranks.h"
-#include "run/session.h"
 #include "sections.h"
 
 namespace millrace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "launch/picture_units.h"
 #include "millrace/comm/group.h"
 #include "millrace/generate/generate.h"
 #include "millrace/image/png_text.h"
-#include "run/picture_units.h"
 
 // The pictures that a command paints into a folder: OUT/00000.png and so on. Each says in its text chunks what it was
 // made from, so that the same command, started again, goes on.

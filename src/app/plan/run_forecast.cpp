@@ -16,7 +16,7 @@
 #include "millrace/text/tokenizer.h"
 #include "millrace/train/balance.h"
 #include "plan/bench_rates.h"
-#include "run/micro_batch.h"
+#include "train/micro_batch.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include "app_config.h"
 #include "plan/cluster.h"
 #include "run/disk_space.h"
-#include "run/run_memory.h"
+#include "train/run_memory.h"
 
 // What a run will need, reach and cost on a cluster that is not there yet.
 namespace millrace {

@@ -3,11 +3,11 @@
 #include <filesystem>
 
 #include "command.h"
+#include "launch/session.h"
 #include "millrace/encode/encoder.h"
 #include "preflight/checkup.h"
 #include "preflight/scratch_folder.h"
-#include "run/session.h"
-#include "run/train_plan.h"
+#include "train/train_plan.h"
 
 // The checks of `millrace preflight`, in their order, each a line or two of its table. All are collective over the
 // world, and some fill in a part of the session or the plan for those that follow.

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <set>
 
+#include "launch/gpu_sharing.h"
+#include "launch/session.h"
+#include "launch/threads.h"
 #include "millrace/config/flatten.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
@@ -15,9 +18,6 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "preflight/checks.h"
-#include "run/gpu_sharing.h"
-#include "run/session.h"
-#include "run/threads.h"
 
 namespace millrace::preflight {
 namespace {

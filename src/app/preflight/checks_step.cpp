@@ -10,7 +10,7 @@
 #include "millrace/train/predict.h"
 #include "preflight/checks.h"
 #include "run/disk_space.h"
-#include "run/networks.h"
+#include "train/networks.h"
 
 namespace millrace::preflight {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "launch/deadline.h"
 #include "millrace/comm/world.h"
 #include "millrace/core/stopwatch.h"
 #include "preflight/ranks.h"
-#include "run/deadline.h"
 
 namespace millrace::preflight {
 

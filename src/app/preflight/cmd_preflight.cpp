@@ -5,14 +5,14 @@
 #include <atomic>
 
 #include "command.h"
+#include "launch/run_ranks.h"
+#include "launch/session.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "output.h"
 #include "preflight/checks.h"
-#include "run/run_ranks.h"
-#include "run/session.h"
 
 namespace millrace {
 namespace preflight {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "run/roles.h"
+#include "train/roles.h"
 
 // Which of many ranks is the one that differs. No communication: these are the judgements of the checks.
 namespace millrace::preflight {

@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
+#include "launch/session.h"
 #include "millrace/config/config.h"
-#include "run/session.h"
 
 // What a run writes down about itself when it starts, besides its configuration.
 namespace millrace {

@@ -1,0 +1,226 @@
+#include "train/start_table.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "millrace/core/log.h"
+#include "millrace/core/node_memory.h"
+#include "millrace/core/units.h"
+#include "millrace/nn/device.h"
+#include "millrace/nn/gpu_identity.h"
+#include "millrace/nn/gpu_watch.h"
+#include "millrace/parallel/state_memory.h"
+#include "train/training_pass.h"
+
+namespace millrace {
+
+static std::string describe_batch(const TrainPlan& plan) {
+  const auto& routing = plan.routing;
+  const int global = plan.config.batch.global, micro = plan.micro_batch, trainers = routing.trainers();
+  const auto* const chosen = plan.config.batch.micro.is_auto() ? "; batch.micro=auto" : "";
+  if (routing.is_even())
+    return fmt::format("{} = {} x {} trainer{} x {} accumulated{}", global, micro, trainers, trainers == 1 ? "" : "s",
+                       global / (micro * trainers), chosen);
+  return fmt::format("{} on {} trainers ({}), micro-batches of at most {}{}", global, trainers,
+                     describe_shares(routing), micro, chosen);
+}
+
+// "5 pictures every 100 steps, by DDIMScheduler in 25 steps, as no sampler here does what the pipeline's DDPMScheduler
+// says".
+static std::string describe_pictures(const TrainPlan& plan) {
+  const auto own = plan.scheduler.class_name(), used = plan.sampling->scheduler.class_name();
+  return fmt::format("{} pictures every {}, by {} in {} steps{}", plan.pictures.size(),
+                     to_string(plan.config.samples.every), used, plan.sampling->steps,
+                     own != used ? fmt::format(", as no sampler here does what the pipeline's {} says", own) : "");
+}
+
+void print_start_row(const char* name, const std::string& text) {
+  log::info("  {:<12} {}", name, text);
+}
+
+void warn(const std::optional<std::string>& complaint) {
+  if (complaint) log::warning("{}", *complaint);
+}
+
+std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
+                                                  std::int64_t global_batch, const RunPoint& at) {
+  constexpr double tolerable = 0.25;
+  const double steps = std::ceil(to_steps(duration, global_batch).value_or(0));
+  const double warmup = to_steps(optim.warmup, global_batch).value_or(0);
+  if (steps == 0 || warmup <= tolerable * steps || reached(optim.warmup, at)) return std::nullopt;
+  if (warmup <= steps)
+    return fmt::format("optim.warmup is {}, {:.0f}% of the run", to_string(optim.warmup), 100 * warmup / steps);
+  return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
+                     to_string(optim.warmup), 100 * steps / warmup);
+}
+
+std::optional<std::string> complaint_about_ema(const TrainConfig& config) {
+  constexpr double tolerable = 0.01;
+  const auto& unet = config.model.unet;
+  const bool starts_random = unet.init != ModelConfig::Init::pretrained && !unet.ema_start;
+  const auto steps = to_steps(config.duration, config.batch.global);
+  if (!config.ema.enabled || config.ema.warmup || !starts_random || !steps) return std::nullopt;
+  const double left = std::pow(config.ema.decay, std::ceil(*steps));
+  if (left <= tolerable) return std::nullopt;
+  return fmt::format("ema.warmup=false: at the end of the run {:.0f}% of the EMA are still the random initial weights",
+                     100 * left);
+}
+
+std::optional<std::string> complaint_about_captions(const EncodingPlan& encoding, const ObjectiveConfig& objective) {
+  constexpr double usual = 0.1;  // in MosaicML's precompute_latents.py
+  if (!encoding.reads_tables() || objective.caption_dropout == 0) return std::nullopt;
+  return fmt::format(
+      "if captions were dropped when the Parquet latents were made, objective.caption_dropout={} drops more of them: "
+      "where a tenth was, {:.0f}% are empty; 0 drops none",
+      objective.caption_dropout, 100 * (1 - (1 - usual) * (1 - objective.caption_dropout)));
+}
+
+// Near the number of stripes, one trainer less can double the time of a step.
+std::optional<std::string> complaint_about_shares(const Routing& routing) {
+  constexpr double tolerable = 1.25;
+  const auto stripes = static_cast<int>(routing.trainer_of_stripe.size());
+  const double longer = static_cast<double>(routing.largest_share(stripes)) * routing.trainers() / stripes;
+  if (longer <= tolerable) return std::nullopt;
+  return fmt::format("a step takes {:.0f}% longer than it would if the {} trainers had equal shares of the {} stripes",
+                     100 * (longer - 1), routing.trainers(), stripes);
+}
+
+// A step takes equally many samples of each stripe.
+std::optional<std::string> complaint_about_producers(const Roles& roles, int stripes, int global_batch) {
+  constexpr double tolerable = 1.1;
+  const auto producers = static_cast<int>(roles.producers.size());
+  if (roles.all_in_one || producers == 0) return std::nullopt;
+  const int most = (stripes + producers - 1) / producers;
+  if (most * producers <= tolerable * stripes) return std::nullopt;
+  auto text = fmt::format("{} of the {} producers own {} stripes each and set the pace: {} producers would do as much",
+                          stripes - (most - 1) * producers, producers, most, (stripes + most - 1) / most);
+  if (stripes < global_batch)
+    text += "; in a new run a larger data.stripes, a divisor of batch.global, may deal them out more evenly";
+  return text;
+}
+
+// NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16; on CPUs sums are
+// float32.
+static std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan,
+                                                       torch::Device device) {
+  constexpr int exact = 128;
+  const int parts = std::max(plan.shards, plan.replicas);
+  if (!device.is_cuda() || config.reduce_dtype.value != ReduceDtype::bfloat16 || parts <= exact) return std::nullopt;
+  return fmt::format(
+      "parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; {}", parts,
+      plan.replicas > 1 && plan.shards > 1 ? "float32 does not" : "parallel.strategy=hybrid adds in two stages");
+}
+
+std::string describe(const OptimConfig& optim) {
+  auto text = fmt::format("AdamW lr {} wd {}", optim.lr, optim.weight_decay);
+  if (optim.warmup.count > 0) text += ", warm-up " + to_string(optim.warmup);
+  if (optim.schedule != Schedule::constant) text += fmt::format(", {}", to_string(optim.schedule));
+  if (optim.clip) text += fmt::format(", clip {}", *optim.clip);
+  return text;
+}
+
+std::string describe(const EmaConfig& ema) {
+  if (!ema.enabled) return "off";
+  return fmt::format("{}{}", ema.decay, ema.warmup ? " with warm-up" : "");
+}
+
+std::string describe(const ObjectiveConfig& objective) {
+  std::string text = to_string(objective.prediction);
+  if (objective.timesteps == ObjectiveConfig::Timesteps::stratified) text += ", stratified timesteps";
+  if (objective.zero_terminal_snr) text += ", zero terminal SNR";
+  if (objective.snr_gamma) text += fmt::format(", min-SNR {}", *objective.snr_gamma);
+  if (objective.noise_offset > 0) text += fmt::format(", noise offset {}", objective.noise_offset);
+  if (objective.input_perturbation > 0) text += fmt::format(", input perturbation {}", objective.input_perturbation);
+  return text + fmt::format(", caption drop {}", objective.caption_dropout);
+}
+
+void print_start_table(const Session& session, const TrainPlan& plan) {
+  const auto& c = plan.config;
+  log::info("millrace {} train", MILLRACE_VERSION);
+  print_start_row("ranks", fmt::format("{} on {}: {}", session.world.size(), describe_hosts(session.world.hosts()),
+                                       describe(plan.roles)));
+  const auto uuid = gpu_uuid(session.device);
+  print_start_row("device",
+                  fmt::format("{}{}, {} thread{} a rank, model in {}", device_name(session.device),
+                              uuid.empty() ? "" : " " + uuid, session.threads, session.threads == 1 ? "" : "s",
+                              dtype_name(parse_dtype(c.model.dtype, session.device))));
+  print_start_row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
+                                          plan.start.checkpoint                                ? "from a checkpoint"
+                                          : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
+                                                                                               : "with fresh weights"));
+  const bool is_synthetic = c.data.train.type == SourceConfig::Type::synthetic;
+  print_start_row("data", (is_synthetic ? "synthetic images, " : "") + describe(plan.data));
+  std::vector<std::string> filters;
+  for (const auto& [field, condition] : c.data.train.filters)
+    filters.push_back(fmt::format("{}: {}", field, condition));
+  if (!filters.empty()) print_start_row("filters", fmt::format("{}", fmt::join(filters, ", ")));
+  print_start_row("shuffle", describe(plan.shuffle));
+  print_start_row("batch", describe_batch(plan));
+  print_start_row("encodings", describe(plan.encoding));
+  print_start_row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(),
+                                         format_bytes(plan.parcel_bytes)));
+  print_start_row("objective", describe(c.objective));
+  print_start_row("optimizer",
+                  fmt::format("{}, {}, EMA {}", describe(c.optim), to_string(c.parallel.strategy), describe(c.ema)));
+  if (plan.validation) print_start_row("validation", describe(*plan.validation, c.validation));
+  if (plan.sampling) print_start_row("samples", describe_pictures(plan));
+  print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
+  print_start_row("run", c.run.dir.value);
+  for (const auto& problem : plan.problems) log::warning("{}", problem);
+  warn(complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()));
+  if (!plan.start.checkpoint) warn(complaint_about_ema(c));
+  warn(complaint_about_shares(plan.routing));
+  warn(complaint_about_producers(plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global));
+  warn(complaint_about_sums(c.parallel, plan.shards, session.device));
+  if (!plan.shuffle.rows.complaint.empty()) log::warning("{}", plan.shuffle.rows.complaint);
+  warn(complaint_about_mixing(plan.shuffle, plan.data));
+  for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
+}
+
+// What a trainer may have, if all on its device have as much.
+static std::uint64_t memory_of_trainer(const Session& session, const TrainPlan& plan) {
+  if (session.device.is_cuda()) return gpu_identity(session.device).total_bytes;
+  const auto is_here = [&](int rank) { return session.world.hosts().at(rank) == session.world.host(); };
+  return node_memory_bytes() / static_cast<std::uint64_t>(std::ranges::count_if(plan.roles.trainers, is_here));
+}
+
+void log_planned_memory(const Session& session, const TrainPlan& plan, const ShardedModel& model) {
+  const auto device = session.device;
+  const auto& c = plan.config;
+  const auto& moments = plan.encoding.shape.moments;
+  const auto pass = training_pass(c.model, plan.micro_batch, moments[1], moments[2], device);
+  const auto state =
+      plan_state_memory(model.layout(), model.plan(), c.parallel, pass.dtype, c.ema.enabled, device.is_cuda());
+  const auto unet = plan.unet_config();
+  const double passes = passes_in_memory(c, unet, plan.shards, device);
+  const auto activations = static_cast<std::int64_t>(passes * static_cast<double>(unet_activation_bytes(unet, pass)));
+  log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
+            format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
+            format_bytes(state.peak(activations)));
+  const bool encodes = trainers_encode(plan);
+  constexpr double program_bytes = 0;  // of files, which the ranks of a host share and the kernel may drop
+  const auto memory = run_memory(plan, device, program_bytes);
+  const double planned = memory.trainer(plan.micro_batch, plan.shards, encodes);
+  const double copy = memory.copy_for_checkpoints(plan.shards);
+  const auto total = static_cast<double>(memory_of_trainer(session, plan));
+  const auto size = [](double bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
+  // A larger copy finds no room whenever it is looked for. A smaller one may find some between two steps, and the next
+  // step then lacks it.
+  const double left_by_state = total - static_cast<double>(state.lasting());
+  const auto text =
+      fmt::format("with {}{} about {} of the {}", encodes ? "the encoders and " : "",
+                  device.is_cuda() ? "CUDA" : "buffers", size(planned),
+                  device.is_cuda() ? "GPU's " + size(total) : size(total) + " that each trainer of this host may have");
+  if (planned <= total) {
+    log::info("{}", text);
+  } else if (planned - copy <= total && copy > left_by_state) {
+    log::info("{}: it fits without the {} for a copy of the state, and training waits while checkpoints are written",
+              text, size(copy));
+  } else {
+    log::warning("{}: it may not suffice; docs/operations.md, \"What fits a GPU\", has what helps", text);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app_config.h"
+#include "launch/session.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/encode/batch.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/produce/encode_pipeline.h"
+#include "train/roles.h"
+#include "train/routing.h"
+
+// data.validation on its way to the trainers' memory, by the roles of the run: producers read and encode it once before
+// training, by the same stream, encoders and hand-off, and forget it.
+namespace millrace {
+
+// The same on every rank.
+struct ValidationPlan {
+  ProducerConfig config;  // its data.train is data.validation
+  DataPlan data;
+  EncodingPlan encoding;
+  Routing routing;
+  int batches = 0, global_batch = 0;
+  TurnSize parcel;
+
+  int samples_per_stripe() const { return global_batch / static_cast<int>(data.stripes.stripes); }
+  std::size_t parcel_bytes() const;
+};
+
+// Nothing without data.validation. `training_shape`: of the encodings that are trained on, if any are. Errors name
+// data.validation. Collective.
+std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& config,
+                                              const PipelineFolder& pipeline, const Roles& roles,
+                                              const std::optional<EncodingShape>& training_shape);
+
+// "every 1000 steps: 8 batches of 2048 samples of 4 archives, 2.5 GiB in the trainers' memory": for the start-up table.
+std::string describe(const ValidationPlan& plan, const ValidationConfig& config);
+
+// What a rank needs for its part in bringing the set there.
+struct ValidationPass {
+  const Session& session;
+  const ValidationPlan& plan;
+  const PipelineFolder& pipeline;
+  const Roles& roles;
+  EncoderNetworks networks = {};  // a producer's, if training has any
+  Group handoff = {};             // not in use meanwhile
+  Group of_role;                  // the trainers, or the producers
+  double limit_seconds;           // in which a producer has to send something
+
+  int rank() const { return session.world.rank(); }
+};
+
+// Producers encode their stripes' samples, trainers collect their local batches of them, which are returned; a rank
+// that does both does so by itself. Error(suspect_node) when a producer sends nothing for too long. Fewer batches when
+// a signal told any rank to stop. Collective over all ranks of the run.
+std::vector<EncodedBatch> share_validation(const ValidationPass& pass);
+
+}  // namespace millrace
