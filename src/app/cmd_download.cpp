@@ -4,6 +4,7 @@
 #include "command.h"
 #include "launch/run_ranks.h"
 #include "launch/session.h"
+#include "load_config.h"
 #include "millrace/core/text.h"
 #include "millrace/download/download.h"
 #include "sections.h"

@@ -5,6 +5,7 @@
 
 #include "command.h"
 #include "launch/threads.h"
+#include "load_config.h"
 #include "millrace/core/files.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/models/presets.h"

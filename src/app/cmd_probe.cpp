@@ -5,6 +5,7 @@
 #include "app_config.h"
 #include "command.h"
 #include "launch/threads.h"
+#include "load_config.h"
 #include "millrace/core/files.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/transform.h"

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "export/export.h"
 #include "launch/threads.h"
+#include "load_config.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/group.h"
 #include "millrace/core/files.h"

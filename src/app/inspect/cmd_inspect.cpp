@@ -5,6 +5,7 @@
 #include "command.h"
 #include "inspect/inspect.h"
 #include "inspect/report_text.h"
+#include "load_config.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"

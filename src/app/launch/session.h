@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "load_config.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/world.h"
 #include "millrace/config/config.h"

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "load_config.h"
 #include "millrace/io/json.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/presets.h"

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "command.h"
 #include "launch/session.h"
+#include "load_config.h"
 #include "millrace/encode/encoder.h"
 #include "preflight/checkup.h"
 #include "preflight/scratch_folder.h"
