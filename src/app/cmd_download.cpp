@@ -7,6 +7,7 @@
 #include "load_config.h"
 #include "millrace/core/text.h"
 #include "millrace/download/download.h"
+#include "output.h"
 #include "sections.h"
 
 namespace millrace {

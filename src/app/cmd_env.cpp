@@ -1,6 +1,7 @@
 // env: versions and hardware, for bug reports.
 #include "command.h"
 #include "environment.h"
+#include "output.h"
 
 namespace millrace {
 

@@ -10,6 +10,7 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/models/presets.h"
 #include "millrace/text/tokenizer_folder.h"
+#include "output.h"
 #include "sections.h"
 
 namespace millrace {

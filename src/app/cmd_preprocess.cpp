@@ -31,6 +31,7 @@
 #include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
+#include "output.h"
 #include "run/finish.h"
 #include "run/run_folder.h"
 #include "train/start_table.h"

@@ -13,6 +13,7 @@
 #include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/torch_error.h"
+#include "output.h"
 #include "sections.h"
 
 namespace millrace {

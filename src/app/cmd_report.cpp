@@ -6,6 +6,7 @@
 #include "millrace/config/flatten.h"
 #include "millrace/core/files.h"
 #include "millrace/report/report.h"
+#include "output.h"
 
 namespace millrace {
 namespace {

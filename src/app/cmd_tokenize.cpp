@@ -6,6 +6,7 @@
 #include "millrace/core/storage_error.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/text/tokenizer.h"
+#include "output.h"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,8 @@
 // Help on screen and as a manual page, from the tables of commands, options and settings.
 #include "help.h"
 
+#include "output.h"
+
 namespace millrace {
 namespace {
 

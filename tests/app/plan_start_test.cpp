@@ -15,9 +15,9 @@
 #include "run/disk_space.h"
 #include "run/resume.h"
 #include "test_data.h"
+#include "train/complaints.h"
 #include "train/networks.h"
 #include "train/routing.h"
-#include "train/start_table.h"
 #include "train/train_plan.h"
 
 // What a plan says, without running the command: tests/e2e/plan_test.cpp does that.

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
-#include "command.h"
 #include "median.h"
+#include "output.h"
 
 namespace millrace {
 

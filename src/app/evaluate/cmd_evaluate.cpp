@@ -14,6 +14,7 @@
 #include "launch/session.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "output.h"
 
 namespace millrace {
 namespace {

@@ -22,6 +22,7 @@
 #include "millrace/image/png.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
+#include "output.h"
 
 namespace millrace {
 namespace {

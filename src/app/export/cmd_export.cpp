@@ -7,6 +7,7 @@
 #include "millrace/comm/group.h"
 #include "millrace/core/files.h"
 #include "millrace/core/text.h"
+#include "output.h"
 #include "sections.h"
 
 namespace millrace {

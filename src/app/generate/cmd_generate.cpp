@@ -22,6 +22,7 @@
 #include "millrace/image/png.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "output.h"
 #include "sections.h"
 
 namespace millrace {

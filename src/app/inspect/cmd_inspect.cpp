@@ -16,6 +16,7 @@
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/models/pipeline_folder.h"
+#include "output.h"
 #include "sections.h"
 
 namespace millrace {

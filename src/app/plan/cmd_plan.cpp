@@ -8,6 +8,7 @@
 #include "millrace/io/json.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/presets.h"
+#include "output.h"
 #include "plan/run_forecast.h"
 #include "plan/start_command.h"
 

@@ -85,12 +85,17 @@ double RunMemory::overhead() const {
   return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + program_bytes_;
 }
 
-double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
+RunMemory::Tensors RunMemory::tensors(int micro_batch, const ShardPlan& shards) const {
   const auto pass = training_pass(config_.model, micro_batch, encoding_.moments[1], encoding_.moments[2], device_);
-  const auto waste = on_gpus() ? passes_in_memory(config_, unet_, shards, device_) : cpu_waste;
-  const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
-  const auto state = state_of(shards);
-  auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
+  const double passes = passes_in_memory(config_, unet_, shards, device_);
+  return {state_of(shards),
+          static_cast<std::int64_t>(passes * static_cast<double>(unet_activation_bytes(unet_, pass)))};
+}
+
+double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
+  auto needed = tensors(micro_batch, shards);
+  if (!on_gpus()) needed.activations = static_cast<std::int64_t>(cpu_waste * static_cast<double>(needed.activations));
+  auto bytes = static_cast<double>(needed.peak());
   if (encoding_.has_tokens()) bytes += text_encoder();
   if (!on_gpus()) bytes += checkpoints(shards) + validation(shards);
   return bytes;

@@ -34,6 +34,13 @@ class RunMemory {
 
   // Bytes on its device, on a CPU all of its memory, of a rank that trains, and has encoders as well where `encodes`.
   double trainer(int micro_batch, const ShardPlan& shards, bool encodes) const;
+  // What of that are the tensors of training: those that last, and a micro-batch's.
+  struct Tensors {
+    StateMemory state;
+    std::int64_t activations;
+    std::int64_t peak() const { return state.peak(activations); }
+  };
+  Tensors tensors(int micro_batch, const ShardPlan& shards) const;
   // Of one that only encodes.
   double encoder(int batch_size) const;
   // Of `trainer`, on a CPU: the copy that checkpoints are written from while training goes on. Where there is no room

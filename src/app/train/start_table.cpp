@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
@@ -11,8 +10,7 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "millrace/nn/gpu_watch.h"
-#include "millrace/parallel/state_memory.h"
-#include "train/training_pass.h"
+#include "train/complaints.h"
 
 namespace millrace {
 
@@ -38,79 +36,6 @@ static std::string describe_pictures(const TrainPlan& plan) {
 
 void print_start_row(const char* name, const std::string& text) {
   log::info("  {:<12} {}", name, text);
-}
-
-void warn(const std::optional<std::string>& complaint) {
-  if (complaint) log::warning("{}", *complaint);
-}
-
-std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
-                                                  std::int64_t global_batch, const RunPoint& at) {
-  constexpr double tolerable = 0.25;
-  const double steps = std::ceil(to_steps(duration, global_batch).value_or(0));
-  const double warmup = to_steps(optim.warmup, global_batch).value_or(0);
-  if (steps == 0 || warmup <= tolerable * steps || reached(optim.warmup, at)) return std::nullopt;
-  if (warmup <= steps)
-    return fmt::format("optim.warmup is {}, {:.0f}% of the run", to_string(optim.warmup), 100 * warmup / steps);
-  return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
-                     to_string(optim.warmup), 100 * steps / warmup);
-}
-
-std::optional<std::string> complaint_about_ema(const TrainConfig& config) {
-  constexpr double tolerable = 0.01;
-  const auto& unet = config.model.unet;
-  const bool starts_random = unet.init != ModelConfig::Init::pretrained && !unet.ema_start;
-  const auto steps = to_steps(config.duration, config.batch.global);
-  if (!config.ema.enabled || config.ema.warmup || !starts_random || !steps) return std::nullopt;
-  const double left = std::pow(config.ema.decay, std::ceil(*steps));
-  if (left <= tolerable) return std::nullopt;
-  return fmt::format("ema.warmup=false: at the end of the run {:.0f}% of the EMA are still the random initial weights",
-                     100 * left);
-}
-
-std::optional<std::string> complaint_about_captions(const EncodingPlan& encoding, const ObjectiveConfig& objective) {
-  constexpr double usual = 0.1;  // in MosaicML's precompute_latents.py
-  if (!encoding.reads_tables() || objective.caption_dropout == 0) return std::nullopt;
-  return fmt::format(
-      "if captions were dropped when the Parquet latents were made, objective.caption_dropout={} drops more of them: "
-      "where a tenth was, {:.0f}% are empty; 0 drops none",
-      objective.caption_dropout, 100 * (1 - (1 - usual) * (1 - objective.caption_dropout)));
-}
-
-// Near the number of stripes, one trainer less can double the time of a step.
-std::optional<std::string> complaint_about_shares(const Routing& routing) {
-  constexpr double tolerable = 1.25;
-  const auto stripes = static_cast<int>(routing.trainer_of_stripe.size());
-  const double longer = static_cast<double>(routing.largest_share(stripes)) * routing.trainers() / stripes;
-  if (longer <= tolerable) return std::nullopt;
-  return fmt::format("a step takes {:.0f}% longer than it would if the {} trainers had equal shares of the {} stripes",
-                     100 * (longer - 1), routing.trainers(), stripes);
-}
-
-// A step takes equally many samples of each stripe.
-std::optional<std::string> complaint_about_producers(const Roles& roles, int stripes, int global_batch) {
-  constexpr double tolerable = 1.1;
-  const auto producers = static_cast<int>(roles.producers.size());
-  if (roles.all_in_one || producers == 0) return std::nullopt;
-  const int most = (stripes + producers - 1) / producers;
-  if (most * producers <= tolerable * stripes) return std::nullopt;
-  auto text = fmt::format("{} of the {} producers own {} stripes each and set the pace: {} producers would do as much",
-                          stripes - (most - 1) * producers, producers, most, (stripes + most - 1) / most);
-  if (stripes < global_batch)
-    text += "; in a new run a larger data.stripes, a divisor of batch.global, may deal them out more evenly";
-  return text;
-}
-
-// NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16; on CPUs sums are
-// float32.
-static std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan,
-                                                       torch::Device device) {
-  constexpr int exact = 128;
-  const int parts = std::max(plan.shards, plan.replicas);
-  if (!device.is_cuda() || config.reduce_dtype.value != ReduceDtype::bfloat16 || parts <= exact) return std::nullopt;
-  return fmt::format(
-      "parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; {}", parts,
-      plan.replicas > 1 && plan.shards > 1 ? "float32 does not" : "parallel.strategy=hybrid adds in two stages");
 }
 
 std::string describe(const OptimConfig& optim) {
@@ -186,29 +111,22 @@ static std::uint64_t memory_of_trainer(const Session& session, const TrainPlan& 
   return node_memory_bytes() / static_cast<std::uint64_t>(std::ranges::count_if(plan.roles.trainers, is_here));
 }
 
-void log_planned_memory(const Session& session, const TrainPlan& plan, const ShardedModel& model) {
+void log_planned_memory(const Session& session, const TrainPlan& plan) {
   const auto device = session.device;
-  const auto& c = plan.config;
-  const auto& moments = plan.encoding.shape.moments;
-  const auto pass = training_pass(c.model, plan.micro_batch, moments[1], moments[2], device);
-  const auto state =
-      plan_state_memory(model.layout(), model.plan(), c.parallel, pass.dtype, c.ema.enabled, device.is_cuda());
-  const auto unet = plan.unet_config();
-  const double passes = passes_in_memory(c, unet, plan.shards, device);
-  const auto activations = static_cast<std::int64_t>(passes * static_cast<double>(unet_activation_bytes(unet, pass)));
-  log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
-            format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
-            format_bytes(state.peak(activations)));
-  const bool encodes = trainers_encode(plan);
   constexpr double program_bytes = 0;  // of files, which the ranks of a host share and the kernel may drop
   const auto memory = run_memory(plan, device, program_bytes);
+  const auto tensors = memory.tensors(plan.micro_batch, plan.shards);
+  log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
+            format_bytes(tensors.state.lasting()), format_bytes(tensors.activations), plan.micro_batch,
+            format_bytes(tensors.peak()));
+  const bool encodes = trainers_encode(plan);
   const double planned = memory.trainer(plan.micro_batch, plan.shards, encodes);
   const double copy = memory.copy_for_checkpoints(plan.shards);
   const auto total = static_cast<double>(memory_of_trainer(session, plan));
   const auto size = [](double bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
   // A larger copy finds no room whenever it is looked for. A smaller one may find some between two steps, and the next
   // step then lacks it.
-  const double left_by_state = total - static_cast<double>(state.lasting());
+  const double left_by_state = total - static_cast<double>(tensors.state.lasting());
   const auto text =
       fmt::format("with {}{} about {} of the {}", encodes ? "the encoders and " : "",
                   device.is_cuda() ? "CUDA" : "buffers", size(planned),

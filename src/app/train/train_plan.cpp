@@ -15,8 +15,8 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "run/encoders.h"
+#include "train/complaints.h"
 #include "train/micro_batch.h"
-#include "train/start_table.h"
 #include "train/training_pass.h"
 
 namespace millrace {
