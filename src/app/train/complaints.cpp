@@ -77,9 +77,7 @@ std::optional<std::string> complaint_about_sums(const ParallelConfig& config, co
   constexpr int exact = 128;
   const int parts = std::max(plan.shards, plan.replicas);
   if (!device.is_cuda() || config.reduce_dtype.value != ReduceDtype::bfloat16 || parts <= exact) return std::nullopt;
-  return fmt::format(
-      "parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; {}", parts,
-      plan.replicas > 1 && plan.shards > 1 ? "float32 does not" : "parallel.strategy=hybrid adds in two stages");
+  return fmt::format("parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; float32 does not", parts);
 }
 
 }  // namespace millrace
