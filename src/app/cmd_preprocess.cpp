@@ -228,6 +228,7 @@ int run_preprocess(const CommandLine& line) {
         load_config<PreprocessConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
+    if (!line.dry_run) report_faults_to(world, c.run.dir.value);
     const auto session = start_session(world, c.run.device, c.guard, c.threads);
     RunWatch watch(world, c.guard.hang_seconds());
     phase::current = phase::loading;

@@ -80,7 +80,7 @@ struct CheckpointWriter::Job {
     } catch (...) {
       const Error error = present_error();
       if (error.exit() == Exit::suspect_node)
-        fault::write_own(error);  // a GPU that is gone: all agree on the error, one has it
+        fault::write_own(error);  // a GPU that is gone: rank 0 tells all of the error, one has it
       report = describe(error);
     }
     done = true;

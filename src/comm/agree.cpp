@@ -35,6 +35,8 @@ bool is_for_want_of_threads(const std::system_error& error) {
 }  // namespace
 
 void agree(const Group& group, const std::optional<Error>& error) {
+  // What all throw names no host for the next start to leave out.
+  if (error && error->exit() == Exit::suspect_node) fault::write_own(*error);
   if (!group.any(error.has_value())) return;
   const auto described =
       error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint(), world_rank()}

@@ -12,7 +12,9 @@
 #include "millrace/comm/collectives.h"
 #include "millrace/comm/fault.h"
 #include "millrace/comm/world.h"
+#include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/stopwatch.h"
 #include "wait_for_others.h"
 
 namespace millrace {
@@ -281,6 +283,7 @@ class NcclCollectives final : public Collectives {
 
   void connect() {
     constexpr auto what = "NCCL init";
+    warn_of_older_nccl();
     ncclUniqueId id = {};
     on_root(group_, [&] { check(ncclGetUniqueId(&id), what, rank()); });
     group_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
@@ -306,10 +309,33 @@ class NcclCollectives final : public Collectives {
     if (!in_group_) finish_start(what);
   }
 
+  // Another one may lie where LD_LIBRARY_PATH leads.
+  void warn_of_older_nccl() const {
+    int loaded = 0;
+    check(ncclGetVersion(&loaded), "ncclGetVersion", rank());
+    if (loaded < NCCL_VERSION_CODE && rank() == 0)
+      log::warning("NCCL {} is loaded, older than the {} that this program was built with: see LD_LIBRARY_PATH",
+                   loaded, NCCL_VERSION_CODE);
+  }
+
   // NCCL starts what it was asked for in a thread, which connects ranks at first; only then does the stream hold it.
-  // What its other threads found broken since the call before comes to light here as well.
+  // What its other threads found broken since the call before comes to light here as well. By itself it would try for
+  // hours to reach a host behind a firewall.
   void finish_start(const char* what) {
-    wait_for_others([&] { return poll(what); }, group_.time_limit(), what);
+    constexpr double slow_seconds = 60, longest_seconds = 600;
+    const Stopwatch since;
+    bool told = false;
+    const auto started = [&] {
+      if (!told && rank() == 0 && since.seconds() > slow_seconds) {
+        log::warning(
+            "{}: NCCL has not connected the trainers in {:.0f} s: NCCL_DEBUG=INFO tells by which network it tries, "
+            "NCCL_SOCKET_IFNAME and NCCL_IB_HCA choose another",
+            what, slow_seconds);
+        told = true;
+      }
+      return poll(what);
+    };
+    wait_for_others(started, std::min(group_.time_limit(), longest_seconds), what);
   }
 
   // Throws what NCCL's threads found broken; true when the stream holds all calls made. All communicators are asked:
@@ -345,6 +371,11 @@ class NcclCollectives final : public Collectives {
 std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
                                                      void* (*compute_stream)(int device)) {
   return std::make_unique<NcclCollectives>(group, device, compute_stream);
+}
+
+std::string last_words_of_devices() {
+  const char* const text = ncclGetLastError(nullptr);
+  return text ? text : "";
 }
 
 }  // namespace millrace

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double unwinding_seconds = 60;
 
-std::optional<Reporter> self;  // set once, before any other thread may ask
+std::optional<Reporter> self;  // set before any other thread may ask
 std::atomic<bool> written{false}, is_to_blame{false};
 
 std::filesystem::path file_of(const Reporter& rank) {

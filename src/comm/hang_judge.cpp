@@ -122,7 +122,7 @@ double HangJudge::still_limit(const Known& known, double learned) const {
   if (phase == phase::accounting) return limit_;
   if (phase == phase::waiting_for_samples)
     return (known.last.step == known.first_step ? phase::slow_factor : 1) * limit_;
-  if (phase == phase::ending) return std::numeric_limits<double>::infinity();
+  if (phase == phase::ending || phase == phase::checking) return std::numeric_limits<double>::infinity();
   return phase::slow_factor * limit_;
 }
 

@@ -14,11 +14,18 @@ namespace {
 constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runtime's codes
 constexpr int cuda_error_devices_unavailable = 46;
 
+// What has trained with these settings has met something else: another process, or memory cut into pieces. Pictures and
+// validation may be hours away, so that settings are to blame there.
+Exit exit_of_full_gpu() {
+  return phase::current.load() == std::string_view(phase::training) ? Exit::suspect_node : Exit::usage;
+}
+
 Error gpu_is_full(const c10::Error& error) {
-  return Error(Exit::usage, error.what_without_backtrace(),
+  return Error(exit_of_full_gpu(), error.what_without_backtrace(),
                "batch.micro, ema.enabled and parallel.strategy on trainers, with a U-Net also "
                "model.gradient_checkpointing and model.cuda_graphs, encode.batch_size on producers, "
-               "generate.batch_size and evaluate.batch_size decide how much memory a GPU needs");
+               "generate.batch_size and evaluate.batch_size decide how much memory a GPU needs; `nvidia-smi` there "
+               "tells who else uses it");
 }
 
 // A limit or a setting refuses memory, and will at the next start: where a host without limits runs out of it, the

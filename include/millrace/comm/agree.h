@@ -29,7 +29,7 @@ class RelayedError : public Error {
 };
 
 // Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank in
-// the world named.
+// the world named. One of a rank's own node (comm/fault.h) is also written to its fault file.
 void agree(const Group& group, const std::optional<Error>& error);
 
 // The exception that is being handled, as an Error: one of the file system, or of a thread that the system refuses, is

@@ -75,4 +75,8 @@ std::unique_ptr<Collectives> make_host_collectives(const Group& group);
 std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
                                                      void* (*compute_stream)(int device));
 
+// What NCCL last had to complain of in this process: the reason, where the host waits for a GPU that waits for a
+// transfer. Empty where it had nothing.
+std::string last_words_of_devices();
+
 }  // namespace millrace

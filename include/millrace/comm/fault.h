@@ -14,7 +14,8 @@ struct Reporter {
   std::string host, role;
   std::string gpu = {};  // its UUID; empty on a CPU
 };
-// From now on faults of this process are written; called once, before other threads start that may have one.
+// From now on faults of this process are written; called before other threads start that may have one, and again when
+// more is known of this rank.
 void report_to(Reporter where);
 
 // Removes what ranks have written in starts before this one, as far as it can be removed: by whoever opens the folder.

@@ -19,6 +19,7 @@ inline constexpr const char* validating = "validating";
 inline constexpr const char* painting = "painting";
 inline constexpr const char* saving = "saving";
 inline constexpr const char* ending = "ending";
+inline constexpr const char* checking = "in preflight";  // whose checks have limits of their own
 
 // Loading, the first step, validation, pictures, saves and a batch of `filling` may take so many times
 // guard.hang_timeout.

@@ -7,8 +7,8 @@
 namespace millrace {
 
 // The exception that is being handled, when it is one of LibTorch or std::bad_alloc: Error(usage) that says which keys
-// need less memory, or Error(suspect_node) for a GPU that failed, and for a host that has too little in the middle of a
-// training. Called in a catch block.
+// need less memory, or Error(suspect_node) for a GPU that failed, and for a GPU or host that has too little in the
+// middle of a training. Called in a catch block.
 std::optional<Error> present_torch_error();
 
 // Whether LibTorch's words mean that a GPU or the host has too little memory, where the kind of its exception does not

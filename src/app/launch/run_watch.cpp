@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "millrace/comm/collectives.h"
 #include "millrace/comm/fault.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/run_files.h"
@@ -10,6 +11,10 @@
 #include "millrace/train/state_file.h"
 
 namespace millrace {
+
+void report_faults_to(const World& world, const std::filesystem::path& run_dir) {
+  fault::report_to({run_dir, world.rank(), world.host(), /*role=*/""});
+}
 
 RunWatch::RunWatch(const World& world, double hang_seconds)
     : watchdog_(world, hang_seconds, [this](const Suspect& suspect) { end_hung_run(suspect); }) {}
@@ -42,7 +47,10 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
   const auto stacks = folder_ ? fmt::format("stacks of the ranks that could write them: {}",
                                             (folder_->run_dir / run_file::log / "stacks-rank-*.txt").string())
                               : "the run's folder was not open yet";
-  const Error error(Exit::suspect_node, fmt::format("{}; {}", suspect.what, stacks),
+  const auto of_nccl = last_words_of_devices();
+  const Error error(Exit::suspect_node,
+                    fmt::format("{}; {}{}", suspect.what, stacks,
+                                of_nccl.empty() ? "" : fmt::format("; NCCL on rank 0 said last: {}", of_nccl)),
                     fmt::format("the same command continues from what was saved last{}. guard.hang_timeout is the "
                                 "longest that a rank may stand still in a step",
                                 suspect.is_one_of_many ? "" : "; leave that host out if it hangs again"));

@@ -12,6 +12,11 @@
 // What ends a run, told to its folder.
 namespace millrace {
 
+// From now on a rank whose own node fails is named in RUN/fault, so that the next start leaves the node out: before
+// devices are looked at, and before the folder is this run's. A second run that was started on the folder by mistake
+// may name one of its nodes there, too.
+void report_faults_to(const World& world, const std::filesystem::path& run_dir);
+
 // What a rank of the run does: "producer".
 using RoleOfRank = std::function<std::string(int rank)>;
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "launch/threads.h"
+#include "millrace/comm/fault.h"
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -34,13 +35,21 @@ void refuse_other_settings(const World& world, const std::vector<config::Change>
               "-x NAME");
 }
 
+// A GPU that does not start is this rank's own fault.
+static torch::Device find_device(const std::string& word, int local_rank) try {
+  return resolve_device(word, local_rank);
+} catch (const Error& error) {
+  if (error.exit() == Exit::suspect_node) fault::blame_this_rank();
+  throw;
+}
+
 Session start_session(World& world, const std::string& device, const GuardConfig& guard,
                       const config::Auto<int>& wanted_threads) {
   log::init({.rank = world.rank(), .console = world.rank() == 0, .awaits_file = true});
   world.group().set_time_limit(phase::slow_factor * guard.hang_seconds() + watchdog_lead_seconds);
   const int threads = count_threads(world, wanted_threads);
   use_threads(threads);
-  return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};
+  return {world, on_all(world.group(), [&] { return find_device(device, world.local_rank()); }), threads};
 }
 
 void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused) {

@@ -25,8 +25,9 @@ namespace {
 using nlohmann::json;
 
 constexpr double short_seconds = 20;  // for what takes no time where nothing is wrong
+constexpr double start_seconds = 90;  // for CUDA's start, which is slow where drivers do not stay loaded
 // Numbers and messages depend on the builds of these; a driver may be another one on other nodes.
-constexpr std::string_view must_be_equal[] = {"libtorch", "libc10", "libmpi", "libopen-", "libmillrace"};
+constexpr std::string_view must_be_equal[] = {"libtorch", "libc10", "libmpi", "libopen-", "libmillrace", "libnccl"};
 
 // Adds a shared library of this process to `libraries`: name -> what tells its build.
 int add_library(dl_phdr_info* library, std::size_t, void* libraries) {
@@ -197,7 +198,7 @@ Loaded<TrainConfig> check_program(Checkup& checkup, const CommandLine& line) {
 }
 
 void check_machines(Checkup& checkup, Session& session, TrainPlan& plan) {
-  const auto machines = checkup.demand("machines", short_seconds, [&] {
+  const auto machines = checkup.demand("machines", start_seconds, [&] {
     session.threads = count_threads(session.world, plan.config.threads);
     use_threads(session.threads);
     session.device = resolve_device(plan.config.run.device, session.world.local_rank());

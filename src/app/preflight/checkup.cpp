@@ -152,7 +152,7 @@ Error Checkup::nobody_came_through(const std::vector<Suspicion>& all, const std:
 
 Checkup::Checkup(const World& world, std::vector<std::string> hosts, Deadline& deadline)
     : group_(world.group().duplicate()), hosts_(std::move(hosts)), deadline_(deadline) {
-  phase::current = "in preflight";
+  phase::current = phase::checking;
 }
 
 std::string Checkup::name(int rank) const {

@@ -231,6 +231,7 @@ int run_train_autoencoder(const CommandLine& line) {
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
     startup::begin();
+    if (!line.dry_run) report_faults_to(world, c.run.dir.value);
     const auto session = start_session(world, c.run.device, c.guard, c.threads);
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     RunWatch watch(world, c.guard.hang_seconds());
