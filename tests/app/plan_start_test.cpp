@@ -18,6 +18,7 @@
 #include "train/complaints.h"
 #include "train/networks.h"
 #include "train/routing.h"
+#include "train/start_table.h"
 #include "train/train_plan.h"
 
 // What a plan says, without running the command: tests/e2e/plan_test.cpp does that.
