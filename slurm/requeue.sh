@@ -25,6 +25,8 @@ fi
 unset SLURM_EXPORT_ENV            # of sbatch's --export: the steps get what this script has
 unset MILLRACE_END_TIME           # of the job this one was submitted from
 export SLURM_TIME_FORMAT=standard # for `date`
+# What InfiniBand sends from is locked in memory. sbatch hands on the limit of where it was typed, and srun this script's.
+ulimit -S -l "`ulimit -H -l`" 2> /dev/null
 
 # In front of srun: without the job's own numbers, or those of the job this one was submitted from, which would contradict the options.
 own_memory=(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU -u SLURM_MEM_PER_NODE -u SRUN_CPUS_PER_TASK)
@@ -283,6 +285,7 @@ hint_at_mpi() {
   case $code in 0 | 2 | 70 | 7[4-8] | 126 | 127) return ;; esac
   if ((lasted >= 60 || worked)) || [[ -n `fault_files``written_in_launch` ]]; then return; fi
   say "hint: if MPI did not start: srun --mpi=list tells what to set MILLRACE_MPI to ('${MILLRACE_MPI-pmix}' now; empty: what the site has set)"
+  say "hint: where some nodes have InfiniBand and others none: OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any"
 }
 
 # NOTE [A dead batch host] When the node dies on which this script runs, a job with --no-kill stays RUNNING on the others with

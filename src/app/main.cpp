@@ -14,6 +14,7 @@
 #include "launch/threads.h"
 #include "licenses.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/launch_rank.h"
 #include "millrace/config/closest.h"
@@ -150,6 +151,7 @@ int main(int argc, char** argv) {
   keep_freed_host_memory();
   ask_for_huge_pages();
   translate_foreign_errors(present_torch_error);
+  fault::tell_at_terminate();
   const S3Closer s3_closer;
   try {
     return run({argv + 1, argv + argc});

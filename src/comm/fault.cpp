@@ -1,6 +1,10 @@
 #include "millrace/comm/fault.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdlib>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -90,6 +94,23 @@ void begin_leaving() {
   if (!self) return;
   leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
   if (is_of_this_rank_alone()) write_own(error);
+}
+
+// Nothing is unwound any more, and MPI is left to the launcher.
+[[noreturn]] static void end_now() {
+  std::set_terminate(std::abort);  // once
+  if (!std::current_exception()) std::abort();
+  const Error error = present_error();
+  leave_within(unwinding_seconds, error.exit(), error.what());
+  write_own(error);
+  const auto who = self ? fmt::format("rank {} on {}: ", self->rank, self->host) : "";
+  const auto line = fmt::format("millrace: {}{}\n", who, error.what());
+  [[maybe_unused]] const auto told = ::write(STDERR_FILENO, line.data(), line.size());
+  ::_exit(static_cast<int>(error.exit()));
+}
+
+void tell_at_terminate() {
+  std::set_terminate(end_now);
 }
 
 bool speaks_for_run() {

@@ -44,6 +44,34 @@ TEST(SharedGpus, TrainersMayNot) {
   }
 }
 
+std::vector<int> crowded(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts,
+                         const std::vector<int>& trainers) {
+  std::vector<int> ranks;
+  for (const auto& [rank, with] : judge_sharing(uuids, hosts, trainers).crowded) ranks.push_back(rank);
+  return ranks;
+}
+
+TEST(SharedGpus, AreOfAHostThatHasLostOneWhereOthersHaveEnough) {
+  const std::vector<std::string> uuids = {"a", "b", "c", "c", ""}, hosts = {"n0", "n0", "n1", "n1", "n2"};
+  const auto lost = judge_sharing(uuids, hosts, {0, 1, 2, 3});
+  EXPECT_EQ(lost.ranks_per_gpu, 2);
+  ASSERT_EQ(lost.crowded.size(), 1);
+  EXPECT_EQ(lost.crowded[0].rank, 3);
+  EXPECT_EQ(lost.crowded[0].with, 2);
+  EXPECT_THAT(crowded(uuids, hosts, {0}), IsEmpty()) << "hosts with other roles";
+  EXPECT_THAT(crowded({"a", "b", "c", "c"}, {"n0", "n0", "n1", "n1"}, {0, 2}), ElementsAre(3)) << "a producer";
+}
+
+TEST(SharedGpus, AreWantedWhereAllHostsOfAKindHaveThem) {
+  const auto wanted = judge_sharing({"a", "a", "b", "b"}, {"n0", "n0", "n1", "n1"}, {0, 1, 2, 3});
+  EXPECT_EQ(wanted.ranks_per_gpu, 2);
+  EXPECT_THAT(wanted.crowded, IsEmpty());
+  EXPECT_THAT(crowded({"a", "a"}, {"n0", "n0"}, {0, 1}), IsEmpty());
+  EXPECT_THAT(crowded({"a", "b", "c", "c", "d", "d"}, {"n0", "n0", "n1", "n1", "n2", "n2"}, {0, 1}), IsEmpty())
+      << "producers, two to a GPU, beside trainers with one each";
+  EXPECT_EQ(judge_sharing({"", ""}, {"n0", "n1"}, {0, 1}).ranks_per_gpu, 1);
+}
+
 TEST(Devices, AreTheSameOnAllTrainers) {
   EXPECT_THAT(odd_devices({"", ""}, {0, 1}), IsEmpty());
   EXPECT_THAT(odd_devices({"GPU-a", "GPU-b", ""}, {0, 1}), IsEmpty()) << "a producer may do without";

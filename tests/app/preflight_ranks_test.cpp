@@ -117,21 +117,6 @@ TEST(FarBelow, NobodyJudgesTwo) {
   EXPECT_THAT(slow(facts<double>({10, 1})), IsEmpty());
 }
 
-TEST(Sharing, OnlyHostsThatDifferAreSuspect) {
-  const auto lost = judge_sharing(facts<std::string>({"a", "b", "c", "c", ""}), {"n0", "n0", "n1", "n1", "n2"});
-  EXPECT_EQ(lost.ranks_per_gpu, 2);
-  EXPECT_THAT(ranks_of(lost.suspects), ElementsAre(3));
-  EXPECT_THAT(lost.suspects[0].what, HasSubstr("the same GPU as rank 2"));
-}
-
-TEST(Sharing, IsNoFaultWhereAllHostsDo) {
-  const auto wanted = judge_sharing(facts<std::string>({"a", "a", "b", "b"}), {"n0", "n0", "n1", "n1"});
-  EXPECT_EQ(wanted.ranks_per_gpu, 2);
-  EXPECT_THAT(wanted.suspects, IsEmpty());
-  EXPECT_THAT(judge_sharing(facts<std::string>({"a", "a"}), {"n0", "n0"}).suspects, IsEmpty());
-  EXPECT_EQ(judge_sharing(facts<std::string>({"", ""}), {"n0", "n1"}).ranks_per_gpu, 1);
-}
-
 TEST(Ring, NeighboursAreOnDifferentHosts) {
   const std::vector<std::string> hosts = {"a", "a", "b", "b", "c", "c"};
   const auto ring = ring_over_hosts(hosts);

@@ -85,6 +85,23 @@ TEST(PlanRoles, ByGpuNamesInAnyCaseAndOrder) {
   }
 }
 
+TEST(PlanRoles, AGpuThatIsGoneIsNoOtherRole) {
+  struct Case {
+    const char* what;
+    Names gpus;
+    RolesConfig config;
+    std::vector<int> lost;
+  };
+  const Case cases[] = {{"a trainer", {a100, "", a10g}, by_gpu("a10g", "a100"), {1}},
+                        {"a trainer, which would encode", {a100, "", a10g}, by_gpu(std::nullopt, "a100"), {1}},
+                        {"a producer, which would train", {a10g, a100, ""}, by_gpu("a10g", std::nullopt), {2}},
+                        {"CPUs that encode", {a100, "", ""}, by_gpu(std::nullopt, "a100"), {}},
+                        {"no GPUs at all", {"", ""}, by_gpu("a10g", "a100"), {}},
+                        {"roles by number", {a100, "", a10g}, by_count(1), {}},
+                        {"every rank does both", {a100, ""}, {}, {}}};
+  for (const auto& [what, gpus, config, lost] : cases) EXPECT_EQ(ranks_that_lost_a_gpu(gpus, config), lost) << what;
+}
+
 // What stands inside a word is another GPU: A10, A10G and A100; L4 and L40S.
 TEST(PlanRoles, GpuNamesAreWholeWords) {
   struct Case {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
+#include "millrace/comm/fault.h"
 #include "millrace/core/log.h"
 #include "millrace/nn/gpu_watch.h"
 
@@ -37,22 +39,73 @@ std::vector<int> odd_devices(const std::vector<std::string>& uuids, const std::v
   return on_cpus.size() <= on_gpus.size() ? on_cpus : on_gpus;
 }
 
-static void refuse_odd_devices(const std::vector<int>& odd, const std::vector<std::string>& hosts) {
-  if (odd.empty()) return;
+GpuSharing judge_sharing(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts,
+                         const std::vector<int>& trainers) {
+  std::map<std::string, std::vector<int>> users;
+  std::map<std::string, std::pair<int, int>> roles;  // trainers and others of each host
+  for (int rank = 0; rank < static_cast<int>(uuids.size()); ++rank) {
+    const auto place = static_cast<std::size_t>(rank);
+    if (!uuids[place].empty()) users[uuids[place]].push_back(rank);
+    auto& [training, others] = roles[hosts[place]];
+    ++(std::ranges::count(trainers, rank) > 0 ? training : others);
+  }
+  const auto host_of = [&](const std::vector<int>& ranks) { return hosts[static_cast<std::size_t>(ranks.front())]; };
+  std::map<std::string, std::size_t> most;  // of each host
+  for (const auto& [uuid, ranks] : users) most[host_of(ranks)] = std::max(most[host_of(ranks)], ranks.size());
+  std::map<std::pair<int, int>, std::size_t> least;  // of hosts with such roles
+  for (const auto& [host, ranks] : most) {
+    auto& of_kind = least.try_emplace(roles[host], ranks).first->second;
+    of_kind = std::min(of_kind, ranks);
+  }
+  GpuSharing sharing;
+  for (const auto& [uuid, ranks] : users) {
+    sharing.ranks_per_gpu = std::max(sharing.ranks_per_gpu, static_cast<int>(ranks.size()));
+    for (auto i = least[roles[host_of(ranks)]]; i < ranks.size(); ++i)
+      sharing.crowded.push_back({ranks[i], ranks.front()});
+  }
+  return sharing;
+}
+
+void suspect_nodes_of(const World& world, const std::vector<int>& ranks, const std::string& what,
+                      const std::string& hint) {
+  if (std::ranges::count(ranks, world.rank()) > 0) fault::blame_this_rank();
   std::vector<std::string> names;
-  for (const int rank : odd) names.push_back(fmt::format("rank {} on {}", rank, hosts[static_cast<std::size_t>(rank)]));
-  throw Error(Exit::usage,
-              fmt::format("some trainers have a GPU and others none; unlike the others: {}", fmt::join(names, ", ")),
-              "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
-              "everywhere, roles.producers lets ranks without a GPU encode");
+  for (const int rank : ranks)
+    names.push_back(fmt::format("rank {} on {}", rank, world.hosts()[static_cast<std::size_t>(rank)]));
+  throw Error(Exit::suspect_node, fmt::format("{}: {}", what, fmt::join(names, ", ")), hint);
+}
+
+static void refuse_odd_devices(const World& world, const std::vector<int>& odd) {
+  if (odd.empty()) return;
+  suspect_nodes_of(
+      world, odd, "some trainers have a GPU and others none; unlike the others",
+      "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
+      "everywhere, roles.producers lets ranks without a GPU encode");
+}
+
+static std::vector<std::string> refuse_shared_gpus(const World& world, const std::vector<std::string>& uuids,
+                                                   const std::vector<int>& trainers) {
+  std::vector<int> crowded;
+  for (const auto& [rank, with] : judge_sharing(uuids, world.hosts(), trainers).crowded) crowded.push_back(rank);
+  try {
+    auto warnings = judge_shared_gpus(uuids, trainers);
+    for (const int rank : crowded)
+      warnings.push_back(fmt::format("other hosts with as many ranks have more GPUs than {}, which may have lost one",
+                                     world.hosts()[static_cast<std::size_t>(rank)]));
+    return warnings;
+  } catch (const Error&) {
+    if (crowded.empty()) throw;
+    suspect_nodes_of(world, crowded, "trainers share a GPU where other hosts with as many ranks have one for each",
+                     "`nvidia-smi` there tells whether a GPU is gone: leave that node out");
+  }
 }
 
 void check_gpus(const Session& session, const std::vector<int>& trainers) {
-  const auto& world = session.world.group();
-  const auto uuids = world.all_gather_strings(gpu_uuid(session.device));
-  const auto warnings = on_all(world, [&] {
-    refuse_odd_devices(odd_devices(uuids, trainers), session.world.hosts());
-    return judge_shared_gpus(uuids, trainers);
+  const auto& world = session.world;
+  const auto uuids = world.group().all_gather_strings(gpu_uuid(session.device));
+  const auto warnings = on_all(world.group(), [&] {
+    refuse_odd_devices(world, odd_devices(uuids, trainers));
+    return refuse_shared_gpus(world, uuids, trainers);
   });
   if (session.is_root())
     for (const auto& warning : warnings) log::warning("{}", warning);

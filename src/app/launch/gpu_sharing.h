@@ -16,7 +16,26 @@ std::vector<std::string> judge_shared_gpus(const std::vector<std::string>& uuids
 // as many of each. They could not reduce a gradient together.
 std::vector<int> odd_devices(const std::vector<std::string>& uuids, const std::vector<int>& trainers);
 
-// Both for the ranks of a session: Error(usage) where there are odd ones, too; rank 0 warns. Collective.
+// GPUs that several ranks use.
+struct GpuSharing {
+  struct Crowded {
+    int rank, with;  // who uses the same GPU, the first of them
+  };
+  int ranks_per_gpu = 1;  // at the most
+  // Of hosts where more ranks share a GPU than on another that has as many ranks of each role: they have lost a GPU, or
+  // see too few.
+  std::vector<Crowded> crowded;
+};
+// `hosts`: of each rank.
+GpuSharing judge_sharing(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts,
+                         const std::vector<int>& trainers);
+
+// Error(suspect_node) that names these ranks and blames them: the next start does without their nodes.
+[[noreturn]] void suspect_nodes_of(const World& world, const std::vector<int>& ranks, const std::string& what,
+                                   const std::string& hint);
+
+// All that for the ranks of a session. Error(suspect_node) where trainers are odd, or share a GPU on a host that has
+// lost one, which blames these ranks; Error(usage) where they share one everywhere. Rank 0 warns. Collective.
 void check_gpus(const Session& session, const std::vector<int>& trainers);
 
 }  // namespace millrace

@@ -52,6 +52,8 @@ struct Bucket {
   }
 };
 
+constexpr double slow_bus_rate = 5e9;  // of InfiniBand and NVLink none is as slow; nobody is suspect for it
+
 // The rate of the slowest link of a ring, if a ring is what carries the sum: the "bus bandwidth" of nccl-tests.
 double bus_rate(double seconds, int trainers) {
   return 2.0 * (trainers - 1) / trainers * static_cast<double>(sum_bytes) / seconds;
@@ -85,14 +87,18 @@ void check_gradients(Checkup& checkup, const Session& session, const TrainPlan& 
   });
   checkup.conclude([&] {
     const double seconds = most(facts_of<double>(summed, "sum")).value;
-    return Row{.detail = fmt::format("{} between {} trainers, ready in {}; {} summed in {}, the first time in {}; {} "
-                                     "of bus bandwidth",
-                                     facts_of<std::string>(connected, "by")[0].value, count,
-                                     describe_seconds(most(facts_of<double>(connected, "seconds")).value),
-                                     format_bytes(sum_bytes), describe_seconds(seconds),
-                                     describe_seconds(most(facts_of<double>(first, "sum")).value),
-                                     describe_rate(bus_rate(seconds, count))),
-               .suspects = judge_sums(facts_of<std::int64_t>(summed, "wrong"))};
+    const double rate = bus_rate(seconds, count);
+    return Row{
+        .detail = fmt::format("{} between {} trainers, ready in {}; {} summed in {}, the first time in {}; {} "
+                              "of bus bandwidth",
+                              facts_of<std::string>(connected, "by")[0].value, count,
+                              describe_seconds(most(facts_of<double>(connected, "seconds")).value),
+                              format_bytes(sum_bytes), describe_seconds(seconds),
+                              describe_seconds(most(facts_of<double>(first, "sum")).value), describe_rate(rate)) +
+                  (session.device.is_cuda() && rate < slow_bus_rate
+                       ? "\nthat is slow for GPUs: NCCL_DEBUG=INFO tells whether NCCL goes by sockets"
+                       : ""),
+        .suspects = judge_sums(facts_of<std::int64_t>(summed, "wrong"))};
   });
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 #include <gnu/libc-version.h>
 #include <link.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 
@@ -128,6 +129,9 @@ json facts_of_machine(const Session& session) {
                 {"kind", device.is_cuda() ? "GPU" : "CPU"}};
   if (!device.is_cuda()) return facts;
   const auto gpu = gpu_identity(device);
+  rlimit locked{};
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
+    facts["lockable"] = static_cast<std::uint64_t>(locked.rlim_cur);
   facts["uuid"] = gpu.uuid;
   facts["free"] = gpu.free_bytes;
   facts["share"] = static_cast<double>(gpu.free_bytes) / static_cast<double>(gpu.total_bytes);
@@ -138,10 +142,14 @@ Row judge_machines(const Checkup& checkup, const Answers& answers) {
   const auto threads = facts_of<int>(answers, "threads");
   const int fewest = least(threads).value, greatest = most(threads).value;
   const auto available = least(facts_of<std::uint64_t>(answers, "available"));
-  return {fmt::format("{} threads a rank, {} of memory available at the least ({}, which has {})",
+  Row row{fmt::format("{} threads a rank, {} of memory available at the least ({}, which has {})",
                       fewest == greatest ? std::to_string(fewest) : fmt::format("{} to {}", fewest, greatest),
                       format_bytes(available.value), checkup.name(available.rank),
                       format_bytes(answers[available.rank].facts.at("memory").get<std::uint64_t>()))};
+  if (const auto lockable = facts_of<std::uint64_t>(answers, "lockable"); !lockable.empty())
+    row.detail += fmt::format("\n{} may lock {} of memory at the most: InfiniBand wants `ulimit -l unlimited`",
+                              checkup.name(least(lockable).rank), format_bytes(least(lockable).value));
+  return row;
 }
 
 }  // namespace
@@ -169,16 +177,16 @@ Row judge_devices(const Checkup& checkup, const Answers& answers, const Roles& r
     for (const auto& [rank, share] : far_below(shares, 0.5))
       row.suspect(rank, "only {} are free on its GPU: who else uses it?",
                   format_bytes(answers[rank].facts.at("free").get<std::uint64_t>()));
-  const auto sharing = judge_sharing(facts_of<std::string>(answers, "uuid"), checkup.hosts());
-  if (sharing.ranks_per_gpu > 1)
-    row.detail += fmt::format("; up to {} ranks share a GPU, which makes each slower", sharing.ranks_per_gpu);
-  row.suspects.insert(row.suspects.end(), sharing.suspects.begin(), sharing.suspects.end());
   std::vector<std::string> uuids;
   for (const auto& answer : answers) uuids.push_back(answer.facts.value("uuid", ""));
+  const auto sharing = judge_sharing(uuids, checkup.hosts(), roles.trainers);
+  if (sharing.ranks_per_gpu > 1)
+    row.detail += fmt::format("; up to {} ranks share a GPU, which makes each slower", sharing.ranks_per_gpu);
+  for (const auto& [rank, with] : sharing.crowded) row.suspect(rank, "it uses the same GPU as rank {}", with);
   try {
     judge_shared_gpus(uuids, roles.trainers);  // what `train` refuses is refused here, too
   } catch (const Error&) {
-    if (sharing.suspects.empty()) throw;
+    if (sharing.crowded.empty()) throw;
     row.ends = true;  // and here it is known who is odd
   }
   return row;

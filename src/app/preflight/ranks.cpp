@@ -64,25 +64,6 @@ std::vector<Suspicion> judge_clocks(const Facts<double>& offsets, double limit_s
   return suspects;
 }
 
-Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::string>& hosts) {
-  std::map<std::string, std::vector<int>> users;
-  for (const auto& [rank, uuid] : uuids) users[uuid].push_back(rank);
-  users.erase("");
-  std::map<std::string, std::size_t> most;  // of each host
-  for (const auto& [uuid, ranks] : users) {
-    auto& of_host = most[hosts[ranks[0]]];
-    of_host = std::max(of_host, ranks.size());
-  }
-  Sharing sharing;
-  if (most.empty()) return sharing;
-  const auto [least, greatest] = std::ranges::minmax(std::views::values(most));
-  sharing.ranks_per_gpu = static_cast<int>(greatest);
-  for (const auto& [uuid, ranks] : users)
-    for (std::size_t i = least; i < ranks.size(); ++i)
-      sharing.suspects.push_back({ranks[i], fmt::format("it uses the same GPU as rank {}", ranks[0])});
-  return sharing;
-}
-
 std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong) {
   if (const auto fewest = least(wrong).value; fewest > 0)
     throw Error(

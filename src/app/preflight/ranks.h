@@ -65,14 +65,6 @@ Facts<double> far_below(const Facts<double>& facts, double share);
 // Ranks whose clock is more than `limit` seconds away from the median of all. `offsets`: to the clock of one of them.
 std::vector<Suspicion> judge_clocks(const Facts<double>& offsets, double limit_seconds);
 
-// GPUs that several ranks use: a host on which they are more than on another has lost one, or sees too few.
-struct Sharing {
-  int ranks_per_gpu = 1;  // at the most
-  std::vector<Suspicion> suspects;
-};
-// `uuids`: empty where a rank has no GPU; `hosts`: of every rank.
-Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::string>& hosts);
-
 // Trainers whose sums of gradients over all of them have `wrong` elements. What all of them hold alike came from one of
 // them, or from a link, and nobody knows which: Error(suspect_node).
 std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "launch/broadcast_plan.h"
+#include "launch/gpu_sharing.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
@@ -110,6 +111,10 @@ static void check_cuda_graphs(const TrainPlan& plan, const std::vector<std::stri
 void plan_roles(const Session& session, TrainPlan& plan) {
   const auto gpus = gpu_names(session);
   on_all(session.world.group(), [&] {
+    if (const auto lost = ranks_that_lost_a_gpu(gpus, plan.config.roles); !lost.empty())
+      suspect_nodes_of(session.world, lost, "others with their role have a GPU; without one",
+                       "`nvidia-smi` there tells whether it is gone: leave that node out; roles.producers lets ranks "
+                       "without a GPU encode beside others that have one");
     plan.roles = plan_roles(gpus, plan.config.roles);
     std::vector<std::string> hosts;
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
