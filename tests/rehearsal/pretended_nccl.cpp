@@ -251,6 +251,11 @@ const char* ncclGetErrorString(ncclResult_t code) {
   }
 }
 
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
 const char* ncclGetLastError(ncclComm_t) {
   const std::lock_guard lock(mutex);
   static std::string told;

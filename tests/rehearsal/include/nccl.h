@@ -33,8 +33,11 @@ struct ncclConfig_t {
 #define NCCL_CONFIG_INITIALIZER \
   { 1, 0 }
 
+#define NCCL_VERSION_CODE 22809
+
 namespace pretended {
 
+ncclResult_t ncclGetVersion(int* version);
 const char* ncclGetErrorString(ncclResult_t code);
 const char* ncclGetLastError(ncclComm_t communicator);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
