@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 #include <utility>
 
 #include "app_config.h"
@@ -17,7 +16,6 @@
 #include "millrace/comm/fault.h"
 #include "millrace/comm/meanwhile.h"
 #include "millrace/core/files.h"
-#include "millrace/core/json_text.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
@@ -31,6 +29,7 @@
 #include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
+#include "millrace/train/state_file.h"
 #include "output.h"
 #include "run/finish.h"
 #include "run/run_folder.h"
@@ -69,14 +68,12 @@ CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
   return finished;
 }
 
-// STATE, and DONE when all is in the cache: of the same names as a training run's. `total`: of this run so far.
-void write_state(const PreprocessPlan& plan, const char* state, const RowCounts& total) {
-  const nlohmann::ordered_json json = {
-      {"state", state}, {"cache", plan.encoding.cache->string()}, {"rows", total.rows()}, {"accepted", total.accepted}};
-  const std::filesystem::path dir = plan.config.run.dir.value;
-  const auto text = dump_any(json, 2) + "\n";
-  write_file_atomically(dir / run_file::state, text);
-  if (std::string_view(state) == "done") write_file_atomically(dir / run_file::done, text);
+// STATE, and DONE when all is in the cache. `total`: of this run so far.
+void write_state(const PreprocessPlan& plan, const char* state, const RowCounts& total, std::optional<Exit> exit) {
+  StateFile(plan.config.run.dir.value)
+      .write_facts(state,
+                   {{"cache", plan.encoding.cache->string()}, {"rows", total.rows()}, {"accepted", total.accepted}},
+                   exit);
 }
 
 // "encoder of stripe 3"; there may be fewer of them than ranks.
@@ -98,7 +95,7 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   on_root(world, [&] {
     fault::remove_earlier(dir);
     write_file_atomically(dir / run_file::config, config::dump_yaml_for_others(plan.config));
-    write_state(plan, "running", {});
+    write_state(plan, "running", {}, {});
   });
   return lease;
 }
@@ -192,7 +189,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
   if (session.is_root() && !is_taken_over) {
     progress.write_ledger();
     if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
-    write_state(plan, finished ? "done" : "requeue", progress.ledger().total());
+    write_state(plan, finished ? "done" : "requeue", progress.ledger().total(), finished ? Exit::done : Exit::requeue);
     log::progress("");
     say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),
         plan.encoding.cache->string(),

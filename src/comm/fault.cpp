@@ -93,7 +93,8 @@ void begin_leaving() {
   const Error error = present_error();
   if (!self) return;
   leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
-  if (is_of_this_rank_alone()) write_own(error);
+  const bool is_of_numbers = error.exit() == Exit::bad_data || error.exit() == Exit::numerics;  // all agree on these
+  if (is_of_this_rank_alone() || (is_of_numbers && speaks_for_run())) write_own(error);
 }
 
 // Nothing is unwound any more, and MPI is left to the launcher.

@@ -15,7 +15,13 @@ namespace millrace {
 namespace {
 
 constexpr const char* settings_name = "download.yaml";
-constexpr const char* lists_name = "lists.json";
+
+// JSON, but not called so: img2dataset takes every file *.json of such a folder for a shard's statistics. Folders of
+// before have it under its older name.
+fs::path lists_file(const fs::path& out) {
+  const auto older = out / "lists.json";
+  return fs::exists(older) ? older : out / "download.lists";
+}
 
 bool holds_archives(const fs::path& out) {
   if (!fs::is_directory(out)) return false;
@@ -35,7 +41,7 @@ bool is_fixed(const std::string& key) {
 
 void check_settings(const DownloadConfig& config) {
   const fs::path out = config.out.value;
-  const bool knows_lists = fs::exists(out / lists_name);  // which check_lists compares file by file
+  const bool knows_lists = fs::exists(lists_file(out));  // which check_lists compares file by file
   for (const config::Change& change : config::diff(read_file(out / settings_name), DownloadFile{config})) {
     if (!is_fixed(change.key) || (knows_lists && config::is_in(change.key, "download.urls"))) continue;
     throw Error(Exit::usage,
@@ -91,11 +97,11 @@ std::string first_difference(const std::vector<KnownList>& before, const std::ve
 // Shards are numbered over the lists in their order.
 void check_lists(const DownloadConfig& config) {
   const fs::path out = config.out.value;
-  const std::string difference = first_difference(read_known_lists(out / lists_name), present_lists(config));
+  const std::string difference = first_difference(read_known_lists(lists_file(out)), present_lists(config));
   if (difference.empty()) return;
   throw Error(Exit::usage, fmt::format("{} holds archives of other lists: {}", out.string(), difference),
               "choose another download.out, or the lists of before; new ones may only come behind them. Where the same "
-              "lists were only moved, write their new paths into lists.json there");
+              "lists were only moved, write their new paths into download.lists there");
 }
 
 // An archive may have the name of a list: 00000.parquet.
@@ -130,7 +136,7 @@ void check_folder(const DownloadConfig& config) {
 }
 
 ListTypes known_types(const DownloadConfig& config) {
-  const fs::path out = config.out.value, path = out / lists_name;
+  const fs::path out = config.out.value, path = lists_file(out);
   // Without archives nobody has compared the lists with those that it tells of.
   if (!holds_archives(out) || !fs::exists(path)) return {};
   const nlohmann::json json = read_json(path);
@@ -141,7 +147,7 @@ void open_folder(const DownloadConfig& config, const ListTypes& types) {
   const fs::path out = config.out.value;
   make_directories(out);
   remove_leftovers(out);
-  write_known_lists(out / lists_name, present_lists(config), types);
+  write_known_lists(lists_file(out), present_lists(config), types);
   write_file_atomically(out / settings_name, config::dump_yaml(DownloadFile{config}));
 }
 

@@ -115,14 +115,16 @@ std::vector<torch::Tensor> DiffusionTask::inputs(std::int64_t begin, std::int64_
   const auto input = make_step_input(sent.moments.take(), text, options_.null_text, keys, timesteps,
                                      options_.latent_scale, schedule_, options_.objective, options_.device);
   record_.keep("latents", input.latents);
-  record_.keep("text", input.text);
   record_.keep("noise", input.noise);
-  record_.keep("noisy", input.noisy);
   record_.keep("timesteps", input.timesteps);
   record_.keep("target", input.target);
   record_.keep("weight", input.weight);
+  auto inputs = pass_inputs(input, options_.dtype);
+  const auto of_unet = step_input(inputs);
+  record_.keep("text", of_unet.text);  // as rounded as the U-Net gets it
+  record_.keep("noisy", of_unet.noisy);
   seed_dropout(begin);
-  return pass_inputs(input, options_.dtype);
+  return inputs;
 }
 
 torch::Tensor DiffusionTask::loss(const std::vector<torch::Tensor>& inputs) {

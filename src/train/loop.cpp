@@ -276,7 +276,7 @@ class Loop {
     }
     ++state_.skipped;
     const auto ids = batch_ids();  // collective
-    tell_samples(ids, /*is_end=*/verdict != StepGuard::Verdict::skip);
+    tell_samples(ids);
     const auto complaint = complaint_about(totals, ids);
     if (verdict == StepGuard::Verdict::stop)
       on_root(context_.trainers, [&] {
@@ -292,18 +292,9 @@ class Loop {
     log::warning("{}; {}", complaint, goes_back ? "one too many in a row" : "the update is skipped");
   }
 
-  // For the log's file. Of a batch of thousands that is much, and of a step that ends the run ids.jsonl has nothing.
-  void tell_samples(const std::vector<std::string>& ids, bool is_end) {
-    constexpr int most_in_full = 20;
-    constexpr std::size_t shown = 8;
-    if (!is_root()) return;
-    if (++told_samples_ <= most_in_full || is_end || ids.size() <= shown) {
-      log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
-    } else {
-      log::debug("samples of step {}: {} ... ({}; {})", state_.step + 1,
-                 fmt::join(ids.begin(), ids.begin() + shown, ", "), ids.size(),
-                 context_.config.log.ids ? "ids.jsonl has them all" : "log.ids=true would keep them all");
-    }
+  // For the log's file: of a step that ends the run, ids.jsonl has nothing.
+  void tell_samples(const std::vector<std::string>& ids) {
+    if (is_root()) log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
   }
 
   std::string complaint_about(const StepTotals& totals, const std::vector<std::string>& ids) const {
@@ -422,7 +413,6 @@ class Loop {
   std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here
   bool is_save_owed_ = false;
   bool has_trained_ = false;  // a step in this process
-  int told_samples_ = 0;      // skipped steps of this process whose samples were told
   bool has_told_graph_ = false;
   std::unique_ptr<Progress> progress_;  // on rank 0
   Leaving leaving_;

@@ -88,6 +88,7 @@ void Saves::after_step(bool is_busy, bool is_due, double seconds) {
 
 void Saves::finish_begun() {
   if (writer_.in_flight()) commit();
+  if (writer_.reads_back()) settle();
 }
 
 void Saves::save_last() {

@@ -33,7 +33,8 @@ class Saves {
   // Goes on with a save that is under way, unless some rank is still `busy`, and begins one that `is_due`, `seconds` of
   // training after the run's beginning. Collective.
   void after_step(bool is_busy, bool is_due, double seconds);
-  // Puts a save that is under way where a restart finds it. Collective.
+  // Puts a save that is under way where a restart finds it, and removes those that checkpoint.keep has no room for.
+  // Collective.
   void finish_begun();
   // The state at the end must be on disk and readable, unless the user wanted no checkpoints. Error(io), on all ranks.
   // Collective.

@@ -1,7 +1,5 @@
 #include "millrace/train/state_file.h"
 
-#include <nlohmann/json.hpp>
-
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
@@ -71,6 +69,14 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
     if (state == "done") throw;
     log::warning("STATE stays as it was: {}", failed.what());
   }
+}
+
+void StateFile::write_facts(const std::string& state, const StateJson& facts, std::optional<Exit> exit) const {
+  if (!is_ours()) return;
+  StateJson json = {{"state", state}};
+  json.update(facts);
+  if (state == "done") write_if_other(run_dir_ / run_file::done, text_of(json));
+  write_if_other(run_dir_ / run_file::state, text_of(with_job(json, exit, "")));
 }
 
 void StateFile::update(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,

@@ -10,6 +10,7 @@
 #include "millrace/io/json.h"
 #include "millrace/models/presets.h"
 #include "millrace/train/balance.h"
+#include "plan/bench_rates.h"
 #include "plan/run_forecast.h"
 #include "plan/start_command.h"
 #include "run/disk_space.h"
@@ -293,6 +294,25 @@ TEST(DiskSpace, RefusesAFolderThatCannotBeWritten) {
   const auto error = test::error_of([&] { check_disk_space(run.path(), none); });
   EXPECT_EQ(error.exit(), Exit::io);
   EXPECT_THAT(error.what(), testing::HasSubstr("cannot create " + checkpoints.string()));
+}
+
+TEST(BenchRates, AreLinesOrOneArray) {
+  const test::TempDir folder;
+  const auto step = R"({"bench": "step", "figure": "images", "unit": "images/s", "median": 40})";
+  const auto encode = R"({"bench": "encode", "figure": "images", "unit": "images/s", "median": 90.5})";
+  for (const auto& text : {fmt::format("{}\n\n{}\n", step, encode), fmt::format("[{},\n {}]\n", step, encode)}) {
+    const auto rates = read_bench_rates(folder.write("rates.json", text), 32, 256);
+    EXPECT_EQ(rates.train, 40) << text;
+    EXPECT_EQ(rates.encode, 90.5) << text;
+  }
+  const auto file = folder.write("rates.json", fmt::format("[{}, 7]", step));
+  try {
+    read_bench_rates(file, 32, 256);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string(error.what()).find("rates.json, entry 2: not a JSON object"), std::string::npos);
+  }
 }
 
 // Encoders that 32 trainers take before a run, and during one with the same rates: `wanted` with equal shares of the

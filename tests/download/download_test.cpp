@@ -59,7 +59,7 @@ TEST(Download, WritesTheLayoutOfImg2dataset) {
   EXPECT_EQ(result.counts.rows(), 4);
   EXPECT_EQ(result.counts.shards, 2);
   EXPECT_EQ(files_in(out), (std::vector<std::string>{"00000.parquet", "00000.tar", "00000_stats.json", "00001.parquet",
-                                                     "00001.tar", "00001_stats.json", "download.yaml", "lists.json"}));
+                                                     "00001.tar", "00001_stats.json", "download.yaml", "download.lists"}));
 
   const auto members = members_of(out / "00000.tar");
   std::vector<std::string> names;
@@ -129,7 +129,7 @@ TEST(Download, ParquetHoldsTheImagesToo) {
   config.format = DownloadConfig::Format::parquet;
   run_download(config, Group(), 1);
   EXPECT_EQ(files_in(dir / "out"), (std::vector<std::string>{"00000.parquet", "00000_stats.json", "00001.parquet",
-                                                             "00001_stats.json", "download.yaml", "lists.json"}));
+                                                             "00001_stats.json", "download.yaml", "download.lists"}));
   const fs::path table = dir / "out" / "00000.parquet";
   EXPECT_EQ(column_of(table, "jpg"),
             (std::vector<Cell>{golden_image("oriented.jpg"), std::monostate(), golden_image("rgb.png")}));

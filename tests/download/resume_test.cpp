@@ -116,11 +116,11 @@ TEST(DownloadResume, ListsMayOnlyComeBehindThoseOfBefore) {
   fs::remove(dir / "lists" / "z.csv");
   expect_refused(config, Exit::usage, "z.csv is missing");
 
-  fs::remove(dir / "out" / "lists.json");  // as in folders from before it was kept
+  fs::remove(dir / "out" / "download.lists");  // as in folders from before it was kept
   EXPECT_TRUE(run_download(config, Group(), 1).finished);
-  EXPECT_TRUE(fs::exists(dir / "out" / "lists.json"));
-  dir.write("out/lists.json", "{}");
-  expect_refused(config, Exit::io, "lists.json");
+  EXPECT_TRUE(fs::exists(dir / "out" / "download.lists"));
+  dir.write("out/download.lists", "{}");
+  expect_refused(config, Exit::io, "download.lists");
 }
 
 // As the message says.
@@ -132,10 +132,10 @@ TEST(DownloadResume, ListsThatWereMovedGetTheirNewPathsIntoTheFolder) {
   fs::rename(dir / "old.csv", dir / "new.csv");
   config.urls = {(dir / "new.csv").string()};
   expect_refused(config, Exit::usage, "new.csv stands where");
-  EXPECT_NE(error_of(config)->hint().find("write their new paths into lists.json"), std::string::npos);
-  std::string lists = read_file(dir / "out" / "lists.json");
+  EXPECT_NE(error_of(config)->hint().find("write their new paths into download.lists"), std::string::npos);
+  std::string lists = read_file(dir / "out" / "download.lists");
   lists.replace(lists.find("old.csv"), 7, "new.csv");
-  dir.write("out/lists.json", lists);
+  dir.write("out/download.lists", lists);
   EXPECT_EQ(run_download(config, Group(), 1).counts.shards_before, 1);
 }
 
@@ -154,7 +154,7 @@ TEST(DownloadResume, NewListsMayBeNamedBehindThoseOfBefore) {
   expect_refused(config, Exit::usage, "b.csv stands where");
   config.urls = {a};
   expect_refused(config, Exit::usage, "b.csv is missing");
-  fs::remove(dir / "out" / "lists.json");  // as in folders from before it was kept
+  fs::remove(dir / "out" / "download.lists");  // as in folders from before it was kept
   expect_refused(config, Exit::usage, "holds archives made with download.urls");
 }
 
@@ -166,21 +166,21 @@ TEST(DownloadResume, TypesOfColumnsStayAsTheFirstStartFoundThem) {
   DownloadConfig config = local_config(list, dir / "out");
   config.rows_per_file = 1;
   EXPECT_EQ(run_download(config, Group(), 1).counts.shards, 3);
-  std::string lists = read_file(dir / "out" / "lists.json");
+  std::string lists = read_file(dir / "out" / "download.lists");
   const std::size_t place = lists.find("\"int64\"");
   ASSERT_NE(place, std::string::npos) << lists;
   lists.replace(place, 7, "\"text\"");  // as if they had been found otherwise
-  dir.write("out/lists.json", lists);
+  dir.write("out/download.lists", lists);
   const auto make_last_anew = [&] {
     fs::remove(dir / "out" / "00002_stats.json");
     EXPECT_EQ(run_download(config, Group(), 1).counts.shards, 1);
     return type_of_column(dir / "out" / "00002.parquet", "n");
   };
   EXPECT_EQ(make_last_anew(), "string");
-  fs::remove(dir / "out" / "lists.json");  // as in folders from before they were kept
+  fs::remove(dir / "out" / "download.lists");  // as in folders from before they were kept
   EXPECT_EQ(make_last_anew(), "int64");
   lists.replace(lists.find("\"text\""), 6, "\"word\"");
-  dir.write("out/lists.json", lists);
+  dir.write("out/download.lists", lists);
   expect_refused(config, Exit::io, "'word' is no type of a column");
 }
 
@@ -213,7 +213,7 @@ TEST(DownloadResume, WhatAKilledRunWasWritingIsRemoved) {
   const std::string elsewhere = "0123456789abcdef-1";                  // another machine's
   const auto half = [&](const std::string& name) { return dir.write("out/" + name, "half"); };
   fs::create_directory(dir / "out");
-  const auto first = {half("lists.json.tmp-" + gone), half("download.yaml.tmp-" + gone)};
+  const auto first = {half("download.lists.tmp-" + gone), half("download.yaml.tmp-" + gone)};
   const fs::path foreign = half("page.html.tmp-old");
   fs::last_write_time(foreign, fs::file_time_type::clock::now() - 25h);
   run_download(config, Group(), 1);

@@ -305,7 +305,7 @@ TEST(UrlLists, ParquetTellsItsTypesAndWhatIsNested) {
   EXPECT_EQ(slice.rows.at(0).others.back(), Cell(JsonText{"[0,1]"}));
 }
 
-// With as many bytes as before, so that lists.json cannot tell.
+// With as many bytes as before, so that download.lists cannot tell.
 TEST(UrlLists, AListThatChangesItsTypesUnderWayIsRefused) {
   const TempDir dir;
   const DownloadConfig config = config_of({dir.write("a.csv", "url,n\nu,1\nu,2\n").string()}, 1);

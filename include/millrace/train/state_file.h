@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,8 @@ class StateFile {
   // other files.
   void write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
              std::optional<Exit> exit = {}, const std::string& reason = {}) const;
+  // The same of a run that does not train: `facts` in place of step, samples, checkpoint and digest.
+  void write_facts(const std::string& state, const nlohmann::ordered_json& facts, std::optional<Exit> exit) const;
   // The same step and checkpoint with what becomes of the run by `error`, unless it has ended: by whichever rank ends
   // it.
   void write_failed(const Error& error) const;

@@ -16,7 +16,7 @@
 namespace millrace {
 
 struct BenchConfig {
-  int threads = 1;
+  config::Auto<int> threads{1};
   struct Bench {
     int runs = 5;
     double seconds = 120, warm_up = 0;

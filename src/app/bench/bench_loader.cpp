@@ -36,7 +36,7 @@ class Loader {
         source_(make_source(c.data.train, data_.manifest, c.transform.resolution, c.data.index)),
         loader_(c.data, c.transform, data_, {.tokenizer = &tokenizer_}),
         stripes_(data_.stripes.stripes),
-        options_(make_stream_options(c.data, c.threads)) {
+        options_(make_stream_options(c.data, *c.threads.value)) {
     std::iota(stripes_.begin(), stripes_.end(), 0);
     options_.epochs = 1;
   }

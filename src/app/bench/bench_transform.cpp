@@ -55,7 +55,7 @@ BenchResult bench_transform(const BenchConfig& c) {
   const auto source = make_source(c.data.train, manifest, c.transform.resolution, c.data.index);
   const Filter filter(c.data.train.filters);
   const TransformPipeline transforms{0, c.data.images, c.transform, &tokenizer, filter.empty() ? nullptr : &filter};
-  const auto threads = static_cast<std::uint32_t>(c.data.threads.value_or(c.threads));
+  const auto threads = static_cast<std::uint32_t>(c.data.threads.value_or(*c.threads.value));
 
   BenchResult figures("transform");
   repeat(c, Group(), [&](bool measured) {

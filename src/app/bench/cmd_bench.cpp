@@ -39,7 +39,8 @@ int BenchConfig::micro_batch() const {
 }
 
 void BenchConfig::describe(config::Section& section) {
-  section.key("threads", threads, "of this process").at_least(1);
+  section.key("threads", threads, "of this process; auto = the CPUs it may use, shared out to the ranks of its node")
+      .at_least(1);
   section.section("bench", bench, "how long to measure");
   section.section("run", run, "device");
   section.section("model", model, "pipeline");
@@ -99,10 +100,11 @@ int run_bench(const CommandLine& line) {
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw Error(Exit::usage, fmt::format("there is no benchmark \"{}\"", name), all);
   return run_ranks([&](World& world) {
-    const auto loaded =
-        load_config<BenchConfig>(world, line, [&](const auto& c, auto& report) { check(c, name, report); });
+    auto loaded = load_config<BenchConfig>(world, line, [&](const auto& c, auto& report) { check(c, name, report); });
     if (loaded.printed || line.dry_run) return 0;
-    use_threads(loaded.root.threads);
+    auto& threads = loaded.root.threads;
+    threads.value = count_threads(world, threads);
+    use_threads(*threads.value);
     const auto figures = run_benchmark(loaded.root, name, world);
     if (world.rank() == 0) figures.print(line.has("json"));
     return 0;

@@ -23,6 +23,29 @@ std::string text_in(const BenchLine& line, const char* key) {
   return found->get<std::string>();
 }
 
+// As `millrace bench --json` prints them, or the same in one array.
+std::vector<BenchLine> read_bench_lines(const std::filesystem::path& file) {
+  const auto parse = [](const std::string& text) {
+    return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  };
+  const auto whole = read_file(file);
+  std::vector<BenchLine> lines;
+  const auto add = [&](nlohmann::json json, const char* what, std::size_t number) {
+    lines.push_back({std::move(json), fmt::format("{}, {} {}", file.string(), what, number)});
+  };
+  if (const auto array = parse(whole); array.is_array()) {
+    for (const auto& entry : array) add(entry, "entry", lines.size() + 1);
+    return lines;
+  }
+  std::istringstream in(whole);
+  std::size_t number = 0;
+  for (std::string text; std::getline(in, text);) {
+    ++number;
+    if (!text.empty()) add(parse(text), "line", number);
+  }
+  return lines;
+}
+
 double number_in(const BenchLine& line, const char* key, double fallback) {
   const auto found = line.json.find(key);
   if (found == line.json.end()) return fallback;
@@ -42,15 +65,9 @@ std::optional<double> images_per_second(const BenchLine& line, std::optional<int
 }  // namespace
 
 BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int> micro_batch, int resolution) {
-  std::istringstream in(read_file(file));
   BenchRates rates;
   bool tells_steps = false;
-  int number = 0;
-  for (std::string text; std::getline(in, text);) {
-    ++number;
-    if (text.empty()) continue;
-    const BenchLine line{nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false),
-                         fmt::format("{}, line {}", file.string(), number)};
+  for (const auto& line : read_bench_lines(file)) {
     if (!line.json.is_object()) fail(Exit::io, "plan.rates: {}: not a JSON object", line.place);
     tells_steps |= text_in(line, "unit") == "steps/s";
     const auto rate = images_per_second(line, micro_batch);
