@@ -40,6 +40,19 @@ if [[ -n $one_config && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; the
   echo "submit_phases: MILLRACE_CONFIG=$one_config is the configuration of every phase without a PHASE1_CONFIG or PHASE2_CONFIG" >&2
 fi
 
+# What only phase 2 lacks would come to light when phase 1 has run for days. Where the program does not run here, the jobs tell.
+program=${MILLRACE:-$(type -P millrace || echo "$home/build/release/bin/millrace")}
+refuse_unset() { # PHASE CONFIG ARGUMENT...
+  local said
+  said=$(timeout 60 "$program" train --config "$2" "${@:3}" run.dir=RUN --print-config=json 2>&1 > /dev/null) || true
+  if [[ $said == *": must be set"* ]]; then
+    printf 'submit_phases: phase %s lacks settings, with %s:\n%s\nhint: what stands behind -- goes to both phases\n' "$1" "$2" "$said" >&2
+    exit 2
+  fi
+}
+refuse_unset 1 "${PHASE1_CONFIG:-${one_config:-$home/configs/sd2_base_256.yaml}}" "$@"
+refuse_unset 2 "${PHASE2_CONFIG:-${one_config:-$home/configs/sd2_base_512.yaml}}" "$@"
+
 phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
 cluster=()
 if [[ $phase1 == *";"* ]]; then cluster=(-M "${phase1#*;}"); fi  # of another cluster sbatch adds the name

@@ -2,7 +2,8 @@
 #include "column_types.h"
 #include "millrace/download/download_config.h"
 
-// The folder of archives, and what lies in it for later starts: the settings in download.yaml, the lists in download.lists.
+// The folder of archives, and what lies in it for later starts: the settings in download.yaml, the lists in
+// download.lists.
 namespace millrace {
 
 // Error(usage) when its archives were made with other settings, from other lists or by another program, or when it has

@@ -58,8 +58,9 @@ TEST(Download, WritesTheLayoutOfImg2dataset) {
   EXPECT_EQ(result.counts.successes, 2);
   EXPECT_EQ(result.counts.rows(), 4);
   EXPECT_EQ(result.counts.shards, 2);
-  EXPECT_EQ(files_in(out), (std::vector<std::string>{"00000.parquet", "00000.tar", "00000_stats.json", "00001.parquet",
-                                                     "00001.tar", "00001_stats.json", "download.yaml", "download.lists"}));
+  EXPECT_EQ(files_in(out),
+            (std::vector<std::string>{"00000.parquet", "00000.tar", "00000_stats.json", "00001.parquet", "00001.tar",
+                                      "00001_stats.json", "download.yaml", "download.lists"}));
 
   const auto members = members_of(out / "00000.tar");
   std::vector<std::string> names;
