@@ -204,10 +204,6 @@ void Evaluation::score_pipeline() {
 }
 
 void Evaluation::score_model(const Json& model, Painter& painter, const std::optional<ValidationLoss>& loss) {
-  if (!root_.measures_pictures()) {
-    put(model, {}, loss);
-    return;
-  }
   for (const double scale : root_.evaluate.guidance_scales) {
     auto line = model;
     line["guidance_scale"] = scale;

@@ -32,8 +32,12 @@ class Evaluation {
 
   void score_images();
   void score_pipeline();
-  // Of what `painter` paints at each guidance scale; of a run that measures no pictures the loss alone.
+  // Of what `painter` paints at each guidance scale.
   void score_model(const nlohmann::ordered_json& model, Painter& painter, const std::optional<ValidationLoss>& loss);
+  // Of a run's checkpoint of which no pictures are measured.
+  void score_loss(const nlohmann::ordered_json& model, const std::optional<ValidationLoss>& loss) {
+    put(model, {}, loss);
+  }
 
   // At each guidance scale, under its protocol. On rank 0, which has the file.
   bool is_scored(nlohmann::ordered_json model) const;

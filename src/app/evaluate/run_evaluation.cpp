@@ -179,6 +179,7 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
   made_by_.clear();
   loss_.reset();
   loss_unet_.reset();
+  unet_.reset();
   painter_.reset();
   PipelineFolder pipeline;
   on_root(world(), [&] {
@@ -188,7 +189,9 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
   });
   on_all(world(), [&] {
     pipeline = pipeline_of(checkpoint, root_.model.pipeline);
-    painter_.emplace(checkpoint, pipeline, tokenizer_to_paint_with(root_, trained), arithmetic);
+    if (root_.measures_pictures())
+      painter_.emplace(checkpoint, pipeline, tokenizer_to_paint_with(root_, trained), arithmetic);
+    unet_ = painter_ ? painter_->unet() : empty_unet_of(checkpoint, pipeline, arithmetic);
     if (trained.data.validation && arithmetic.dtype != of_loss)
       loss_unet_ = empty_unet_of(checkpoint, pipeline, {session_.device, of_loss});
     if (session_.is_root() && !trained.data.validation && !root_.measures_pictures())
@@ -196,8 +199,7 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
                    job_.path.string());
     trained.run.dir.value = evaluation_.folder().string();
   });
-  if (trained.data.validation)
-    loss_.emplace(session_, trained, pipeline, loss_unet_.value_or(painter_->unet()), of_loss);
+  if (trained.data.validation) loss_.emplace(session_, trained, pipeline, loss_unet_.value_or(*unet_), of_loss);
   made_by_ = settings_->key;
 }
 
@@ -205,7 +207,7 @@ void RunEvaluation::load_weights(const CheckpointReader& checkpoint) {
   on_all(world(), [&] {
     const auto chosen = weights_to_score(root_.evaluate.weights, checkpoint.has("ema"), checkpoint.path());
     const auto* kind = chosen == "ema" ? "ema" : "weights";
-    load_weights_of(checkpoint, kind, painter_->unet());
+    load_weights_of(checkpoint, kind, *unet_);
     if (loss_unet_) load_weights_of(checkpoint, kind, *loss_unet_);
   });
 }
@@ -224,7 +226,8 @@ void RunEvaluation::try_to_score(const CheckpointReader& checkpoint, CheckpointW
 void RunEvaluation::score_loaded(const CheckpointReader& checkpoint) {
   std::optional<ValidationLoss> loss;
   if (loss_) loss = loss_->measure();
-  evaluation_.score_model(about(found(checkpoint)), *painter_, loss);
+  const auto model = about(found(checkpoint));
+  painter_ ? evaluation_.score_model(model, *painter_, loss) : evaluation_.score_loss(model, loss);
 }
 
 }  // namespace millrace

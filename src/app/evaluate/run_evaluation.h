@@ -68,9 +68,10 @@ class RunEvaluation {
   const EvaluateRoot& root_;
   const EvaluateJob& job_;
   Evaluation evaluation_;
-  std::optional<RunSettings> settings_;  // of the checkpoint that was looked at last
-  std::string made_by_;                  // the key of those that the networks were made by
-  std::optional<Painter> painter_;
+  std::optional<RunSettings> settings_;            // of the checkpoint that was looked at last
+  std::string made_by_;                            // the key of those that the networks were made by
+  std::optional<Painter> painter_;                 // where pictures are measured
+  std::optional<UNet2DConditionModel> unet_;       // the painter's, or one for the loss alone
   std::optional<UNet2DConditionModel> loss_unet_;  // where the loss is measured in another dtype than pictures
   std::optional<RunLoss> loss_;
 };
