@@ -60,7 +60,7 @@ TEST(Download, WritesTheLayoutOfImg2dataset) {
   EXPECT_EQ(result.counts.shards, 2);
   EXPECT_EQ(files_in(out),
             (std::vector<std::string>{"00000.parquet", "00000.tar", "00000_stats.json", "00001.parquet", "00001.tar",
-                                      "00001_stats.json", "download.yaml", "download.lists"}));
+                                      "00001_stats.json", "download.lists", "download.yaml"}));
 
   const auto members = members_of(out / "00000.tar");
   std::vector<std::string> names;
@@ -130,7 +130,7 @@ TEST(Download, ParquetHoldsTheImagesToo) {
   config.format = DownloadConfig::Format::parquet;
   run_download(config, Group(), 1);
   EXPECT_EQ(files_in(dir / "out"), (std::vector<std::string>{"00000.parquet", "00000_stats.json", "00001.parquet",
-                                                             "00001_stats.json", "download.yaml", "download.lists"}));
+                                                             "00001_stats.json", "download.lists", "download.yaml"}));
   const fs::path table = dir / "out" / "00000.parquet";
   EXPECT_EQ(column_of(table, "jpg"),
             (std::vector<Cell>{golden_image("oriented.jpg"), std::monostate(), golden_image("rgb.png")}));
@@ -423,8 +423,8 @@ TEST(Download, RowsBehindThoseOfASlowHostAreReadOn) {
 TEST(Download, RowsAreNotWrittenOffWhileTheNetworkIsAway) {
   const TempDir dir;
   constexpr int rows = 300;
-  // From the 100th row on, until 16 hosts were asked whether it is, and some again: libcurl asks twice where a connection
-  // that it has kept is reset.
+  // From the 100th row on, until 16 hosts were asked whether it is, and some again: libcurl asks twice where a
+  // connection that it has kept is reset.
   std::atomic<bool> is_away{false};
   std::atomic<int> questions{0};
   TestServer server(
