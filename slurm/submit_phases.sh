@@ -41,17 +41,23 @@ if [[ -n $one_config && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; the
 fi
 
 # What only phase 2 lacks would come to light when phase 1 has run for days. Where the program does not run here, the jobs tell.
-program=${MILLRACE:-$(type -P millrace || echo "$home/build/release/bin/millrace")}
+program=${MILLRACE:-}
+for place in build/cuda build/release ../..; do  # the last: from PREFIX/share/millrace
+  if [[ -z $program && -x $home/$place/bin/millrace ]]; then program=$home/$place/bin/millrace; fi
+done
+program=${program:-millrace}
 refuse_unset() { # PHASE CONFIG ARGUMENT...
   local said
-  said=$(timeout 60 "$program" train --config "$2" "${@:3}" run.dir=RUN --print-config=json 2>&1 > /dev/null) || true
+  said=$(timeout -k 5 60 "$program" train --config "$2" "${@:3}" run.dir=RUN --print-config=json 2>&1 > /dev/null) || true
   if [[ $said == *": must be set"* ]]; then
     printf 'submit_phases: phase %s lacks settings, with %s:\n%s\nhint: what stands behind -- goes to both phases\n' "$1" "$2" "$said" >&2
     exit 2
   fi
 }
-refuse_unset 1 "${PHASE1_CONFIG:-${one_config:-$home/configs/sd2_base_256.yaml}}" "$@"
-refuse_unset 2 "${PHASE2_CONFIG:-${one_config:-$home/configs/sd2_base_512.yaml}}" "$@"
+if [[ ,$exported != *,MILLRACE*=* ]]; then  # else the jobs have others
+  refuse_unset 1 "${PHASE1_CONFIG:-${one_config:-$home/configs/sd2_base_256.yaml}}" "$@"
+  refuse_unset 2 "${PHASE2_CONFIG:-${one_config:-$home/configs/sd2_base_512.yaml}}" "$@"
+fi
 
 phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
 cluster=()

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "command.h"
@@ -135,6 +136,14 @@ void fill_closed_streams() {
   }
 }
 
+// A GPU without memory in the middle of a training says nothing against its node: another start is as likely to go well
+// there as anywhere.
+std::optional<ForeignFault> translate_torch_error() {
+  const auto error = present_torch_error();
+  if (!error) return std::nullopt;
+  return ForeignFault{*error, error->exit() == Exit::suspect_node && !tells_of_full_gpu(error->what())};
+}
+
 // Arrow's S3 client has to end before the process's static objects do.
 struct S3Closer {
   ~S3Closer() { close_s3(); }
@@ -150,7 +159,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of that write (EFBIG), not of the process
   keep_freed_host_memory();
   ask_for_huge_pages();
-  translate_foreign_errors(present_torch_error);
+  translate_foreign_errors(translate_torch_error);
   fault::tell_at_terminate();
   const S3Closer s3_closer;
   try {

@@ -69,8 +69,8 @@ Error present_error() {
                  "container's limit of pids");
   } catch (const std::exception& error) {
     const auto known = foreign_error ? foreign_error() : std::nullopt;
-    if (known && known->exit() == Exit::suspect_node) fault::blame_this_rank();
-    if (known) return *known;
+    if (known && known->is_of_this_node) fault::blame_this_rank();
+    if (known) return known->error;
     return bug(error.what());
   }
 }

@@ -314,8 +314,9 @@ class NcclCollectives final : public Collectives {
     int loaded = 0;
     check(ncclGetVersion(&loaded), "ncclGetVersion", rank());
     if (loaded < NCCL_VERSION_CODE && rank() == 0)
-      log::warning("NCCL {} is loaded, older than the {} that this program was built with: see LD_LIBRARY_PATH", loaded,
-                   NCCL_VERSION_CODE);
+      log::warning(
+          "NCCL {}.{}.{} is loaded, older than the {}.{}.{} that this program was built with: see LD_LIBRARY_PATH",
+          loaded / 10000, loaded % 10000 / 100, loaded % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
   }
 
   // NCCL starts what it was asked for in a thread, which connects ranks at first; only then does the stream hold it.

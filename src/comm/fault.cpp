@@ -7,6 +7,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/clock.h"
@@ -21,7 +22,8 @@ namespace {
 
 constexpr double unwinding_seconds = 60;
 
-std::optional<Reporter> self;  // set before any other thread may ask
+// Set before any other thread may ask; outlives the static objects of libraries.
+std::optional<Reporter>& self = *new std::optional<Reporter>;
 std::atomic<bool> written{false}, is_to_blame{false};
 
 std::filesystem::path file_of(const Reporter& rank) {
@@ -68,6 +70,7 @@ void write_about(const Reporter& rank, const Error& error, const char* phase, st
 }
 
 void forget() {
+  is_to_blame = false;
   if (!self || !written.exchange(false)) return;
   std::error_code ignored;
   std::filesystem::remove(file_of(*self), ignored);
@@ -99,8 +102,10 @@ void begin_leaving() {
 
 // Nothing is unwound any more, and MPI is left to the launcher.
 [[noreturn]] static void end_now() {
-  std::set_terminate(std::abort);  // once
-  if (!std::current_exception()) std::abort();
+  static std::atomic<bool> is_ending{false};
+  thread_local bool is_here = false;
+  if (!std::current_exception() || std::exchange(is_here, true)) std::abort();
+  while (is_ending.exchange(true)) ::pause();  // another thread has the word, and ends the process
   const Error error = present_error();
   leave_within(unwinding_seconds, error.exit(), error.what());
   write_own(error);

@@ -14,10 +14,13 @@ namespace {
 constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runtime's codes
 constexpr int cuda_error_devices_unavailable = 46;
 
-// What has trained with these settings has met something else: another process, or memory cut into pieces. Pictures and
-// validation may be hours away, so that settings are to blame there.
+// What has trained for a while with these settings has met something else: another process, or memory cut into pieces.
+// Pictures and validation may be hours away, so that settings are to blame there, as in the first steps, of which one
+// records a CUDA graph.
 Exit exit_of_full_gpu() {
-  return phase::current.load() == std::string_view(phase::training) ? Exit::suspect_node : Exit::usage;
+  constexpr std::int64_t usual_steps = 20;
+  const bool is_under_way = phase::current.load() == std::string_view(phase::training);
+  return is_under_way && phase::steps_taken > usual_steps ? Exit::suspect_node : Exit::usage;
 }
 
 Error gpu_is_full(const c10::Error& error) {
@@ -61,11 +64,15 @@ Exit exit_of_full_host() {
 // cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:
 // CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED and, of cuDNN 9, ..._DEVICE_ALLOCATION_FAILED. The driver's own
 // words come from its compiler and its allocator.
-bool tells_of_too_little_memory(std::string_view message) {
+bool tells_of_full_gpu(std::string_view message) {
   for (const char* words : {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory",
                             "CUDA out of memory", "CUDA driver error: out of memory", "(out of memory)"})
     if (message.find(words) != message.npos) return true;
-  return tells_of_full_host(message);
+  return false;
+}
+
+bool tells_of_too_little_memory(std::string_view message) {
+  return tells_of_full_gpu(message) || tells_of_full_host(message);
 }
 
 std::optional<Error> present_torch_error() {
@@ -79,7 +86,7 @@ std::optional<Error> present_torch_error() {
   } catch (const c10::Error& error) {
     if (tells_of_full_host(error.msg()))
       return Error(exit_of_full_host(), error.what_without_backtrace(), hint_for_host);
-    if (tells_of_too_little_memory(error.msg())) return gpu_is_full(error);
+    if (tells_of_full_gpu(error.msg())) return gpu_is_full(error);
     return bug(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return Error(exit_of_full_host(), "the host has too little memory for this process", hint_for_host);

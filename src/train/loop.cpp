@@ -318,6 +318,7 @@ class Loop {
 
   void advance(const StepTotals& totals) {
     before_ = state_.point();
+    ++phase::steps_taken;
     ++state_.step;
     state_.samples += context_.config.batch.global;
     state_.updates = context_.optimizer.updates();

@@ -1,6 +1,7 @@
 #include "pictures.h"
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
@@ -45,6 +46,7 @@ bool Pictures::have_had_their_share(std::int64_t step) const {
 torch::Tensor Pictures::painted_latents(std::int64_t step, const std::function<bool(bool)>& gives_up) const try {
   return context_.painter->paint(context_.trainers, gives_up);
 } catch (const AgreedError& error) {
+  fault::forget();  // the run goes on without them
   if (is_root()) log::warning("pictures of step {}: {}", step, error.what());
   return {};
 }

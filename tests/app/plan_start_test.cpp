@@ -296,6 +296,17 @@ TEST(DiskSpace, RefusesAFolderThatCannotBeWritten) {
   EXPECT_THAT(error.what(), testing::HasSubstr("cannot create " + checkpoints.string()));
 }
 
+TEST(Complaints, AreMadeOfEncodersOnCpusBesideOthersOnGpus) {
+  const Roles roles{.trainers = {0}, .producers = {1, 2, 3}};
+  EXPECT_EQ(
+      complaint_about_cpu_producers(roles, {"NVIDIA A100", "NVIDIA A10G", "", ""}),
+      "ranks 2-3 have no GPU and encode on their CPUs, beside 1 producers with one: if theirs are gone, leave these "
+      "nodes out");
+  EXPECT_FALSE(complaint_about_cpu_producers(roles, {"NVIDIA A100", "", "", ""})) << "as it was meant";
+  EXPECT_FALSE(complaint_about_cpu_producers(roles, {"NVIDIA A100", "NVIDIA A10G", "NVIDIA A10G", "NVIDIA A10G"}));
+  EXPECT_FALSE(complaint_about_cpu_producers(all_in_one_roles(2), {"NVIDIA A100", ""}));
+}
+
 TEST(BenchRates, AreLinesOrOneArray) {
   const test::TempDir folder;
   const auto step = R"({"bench": "step", "figure": "images", "unit": "images/s", "median": 40})";

@@ -93,7 +93,7 @@ TEST(PlanRoles, AGpuThatIsGoneIsNoOtherRole) {
     std::vector<int> lost;
   };
   const Case cases[] = {{"a trainer", {a100, "", a10g}, by_gpu("a10g", "a100"), {1}},
-                        {"a trainer, which would encode", {a100, "", a10g}, by_gpu(std::nullopt, "a100"), {1}},
+                        {"CPUs that encode beside GPUs", {a100, "", a10g}, by_gpu(std::nullopt, "a100"), {}},
                         {"a producer, which would train", {a10g, a100, ""}, by_gpu("a10g", std::nullopt), {2}},
                         {"CPUs that encode", {a100, "", ""}, by_gpu(std::nullopt, "a100"), {}},
                         {"no GPUs at all", {"", ""}, by_gpu("a10g", "a100"), {}},

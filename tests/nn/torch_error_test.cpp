@@ -6,6 +6,8 @@
 
 #include <new>
 
+#include "millrace/core/phase.h"
+
 namespace millrace {
 namespace {
 
@@ -29,6 +31,22 @@ void expect_matter_of_keys(const std::optional<Error>& error, const std::string&
 TEST(TorchError, ATooSmallGpuIsAMatterOfKeys) {
   const std::string message = "CUDA out of memory. Tried to allocate 2 GiB";
   expect_matter_of_keys(translated([&] { TORCH_CHECK_WITH(OutOfMemoryError, false, message); }), message);
+}
+
+// It has been enough for a while: another start may go well.
+TEST(TorchError, AGpuThatIsFullInTheMiddleOfATrainingIsNoMatterOfKeys) {
+  const auto exit_in = [](const char* now, std::int64_t steps) {
+    phase::current = now;
+    phase::steps_taken = steps;
+    const auto error = translated([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory"); });
+    phase::current = phase::starting;
+    phase::steps_taken = 0;
+    return error.value().exit();
+  };
+  EXPECT_EQ(exit_in(phase::training, 21), Exit::suspect_node);
+  EXPECT_EQ(exit_in(phase::training, 2), Exit::usage) << "a CUDA graph is recorded";
+  EXPECT_EQ(exit_in(phase::painting, 1000), Exit::usage) << "for the first time, perhaps";
+  EXPECT_EQ(exit_in(phase::loading, 0), Exit::usage);
 }
 
 // The runtime's own allocations, as cudaHostAlloc's of pinned memory: cudaErrorMemoryAllocation.

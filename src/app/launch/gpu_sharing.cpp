@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "millrace/comm/fault.h"
@@ -60,8 +61,8 @@ GpuSharing judge_sharing(const std::vector<std::string>& uuids, const std::vecto
   GpuSharing sharing;
   for (const auto& [uuid, ranks] : users) {
     sharing.ranks_per_gpu = std::max(sharing.ranks_per_gpu, static_cast<int>(ranks.size()));
-    for (auto i = least[roles[host_of(ranks)]]; i < ranks.size(); ++i)
-      sharing.crowded.push_back({ranks[i], ranks.front()});
+    if (least[roles[host_of(ranks)]] == 1)
+      for (std::size_t i = 1; i < ranks.size(); ++i) sharing.crowded.push_back({ranks[i], ranks.front()});
   }
   return sharing;
 }
@@ -75,8 +76,13 @@ void suspect_nodes_of(const World& world, const std::vector<int>& ranks, const s
   throw Error(Exit::suspect_node, fmt::format("{}: {}", what, fmt::join(names, ", ")), hint);
 }
 
-static void refuse_odd_devices(const World& world, const std::vector<int>& odd) {
+// Where most trainers have none, it is not the one with a GPU that is broken.
+static void refuse_odd_devices(const World& world, const std::vector<int>& odd, const std::vector<std::string>& uuids) {
   if (odd.empty()) return;
+  if (!uuids[static_cast<std::size_t>(odd.front())].empty())
+    throw Error(Exit::usage, "some trainers have a GPU, and most have none",
+                "`nvidia-smi` on the others tells whether theirs are gone; run.device=cpu trains on CPUs everywhere, "
+                "roles.producers lets ranks without a GPU encode");
   suspect_nodes_of(
       world, odd, "some trainers have a GPU and others none; unlike the others",
       "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
@@ -85,26 +91,28 @@ static void refuse_odd_devices(const World& world, const std::vector<int>& odd) 
 
 static std::vector<std::string> refuse_shared_gpus(const World& world, const std::vector<std::string>& uuids,
                                                    const std::vector<int>& trainers) {
-  std::vector<int> crowded;
-  for (const auto& [rank, with] : judge_sharing(uuids, world.hosts(), trainers).crowded) crowded.push_back(rank);
-  try {
-    auto warnings = judge_shared_gpus(uuids, trainers);
-    for (const int rank : crowded)
-      warnings.push_back(fmt::format("other hosts with as many ranks have more GPUs than {}, which may have lost one",
-                                     world.hosts()[static_cast<std::size_t>(rank)]));
-    return warnings;
-  } catch (const Error&) {
-    if (crowded.empty()) throw;
-    suspect_nodes_of(world, crowded, "trainers share a GPU where other hosts with as many ranks have one for each",
-                     "`nvidia-smi` there tells whether a GPU is gone: leave that node out");
+  const auto trains = [&](int rank) { return std::ranges::count(trainers, rank) > 0; };
+  std::vector<int> suspects;
+  std::set<std::string> crowded_hosts;
+  for (const auto& [rank, with] : judge_sharing(uuids, world.hosts(), trainers).crowded) {
+    if (trains(rank) && trains(with)) suspects.push_back(rank);
+    crowded_hosts.insert(world.hosts()[static_cast<std::size_t>(rank)]);
   }
+  if (!suspects.empty())
+    suspect_nodes_of(world, suspects, "trainers share a GPU where other hosts with as many ranks have one for each",
+                     "`nvidia-smi` there tells whether a GPU is gone: leave that node out");
+  auto warnings = judge_shared_gpus(uuids, trainers);
+  for (const auto& host : crowded_hosts)
+    warnings.push_back(
+        fmt::format("other hosts with as many ranks have more GPUs than {}, which may have lost one", host));
+  return warnings;
 }
 
 void check_gpus(const Session& session, const std::vector<int>& trainers) {
   const auto& world = session.world;
   const auto uuids = world.group().all_gather_strings(gpu_uuid(session.device));
   const auto warnings = on_all(world.group(), [&] {
-    refuse_odd_devices(world, odd_devices(uuids, trainers));
+    refuse_odd_devices(world, odd_devices(uuids, trainers), uuids);
     return refuse_shared_gpus(world, uuids, trainers);
   });
   if (session.is_root())

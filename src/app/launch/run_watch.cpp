@@ -50,7 +50,7 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
   const auto of_nccl = last_words_of_devices();
   const Error error(Exit::suspect_node,
                     fmt::format("{}; {}{}", suspect.what, stacks,
-                                of_nccl.empty() ? "" : fmt::format("; NCCL on rank 0 said last: {}", of_nccl)),
+                                of_nccl.empty() ? "" : fmt::format("; NCCL said last, to this rank: {}", of_nccl)),
                     fmt::format("the same command continues from what was saved last{}. guard.hang_timeout is the "
                                 "longest that a rank may stand still in a step",
                                 suspect.is_one_of_many ? "" : "; leave that host out if it hangs again"));

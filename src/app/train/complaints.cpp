@@ -70,6 +70,19 @@ std::optional<std::string> complaint_about_producers(const Roles& roles, int str
   return text;
 }
 
+std::optional<std::string> complaint_about_cpu_producers(const Roles& roles,
+                                                         const std::vector<std::string>& gpu_of_rank) {
+  if (roles.all_in_one) return std::nullopt;
+  std::vector<int> without;
+  for (const int rank : roles.producers)
+    if (gpu_of_rank[static_cast<std::size_t>(rank)].empty()) without.push_back(rank);
+  if (without.empty() || without.size() == roles.producers.size()) return std::nullopt;
+  return fmt::format(
+      "ranks {} have no GPU and encode on their CPUs, beside {} producers with one: if theirs are gone, leave these "
+      "nodes out",
+      describe_numbers(without), roles.producers.size() - without.size());
+}
+
 // NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16; on CPUs sums are
 // float32.
 std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app_config.h"
 #include "millrace/core/units.h"
@@ -36,6 +37,10 @@ std::optional<std::string> complaint_about_shares(const Routing& routing);
 
 // Of producers that own one stripe more than others and set the pace for all, where fewer of them would do as much.
 std::optional<std::string> complaint_about_producers(const Roles& roles, int stripes, int global_batch);
+
+// Of ranks that only produce and have no GPU (empty in `gpu_of_rank`), beside others that have one.
+std::optional<std::string> complaint_about_cpu_producers(const Roles& roles,
+                                                         const std::vector<std::string>& gpu_of_rank);
 
 // Of sums over so many trainers that bfloat16 loses digits.
 std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan,

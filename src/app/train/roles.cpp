@@ -57,18 +57,16 @@ static Roles roles_by_gpu(const std::vector<std::string>& gpu_of_rank, const Rol
 }
 
 std::vector<int> ranks_that_lost_a_gpu(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config) {
-  const auto& [producers, producer_gpu, trainer_gpu] = config;
-  if (!producer_gpu && !trainer_gpu) return {};
+  if (!config.producer_gpu) return {};
   std::vector<int> without;
-  bool has_other_one = false;  // a GPU of which no key tells what it does
+  bool has_trainer = false;  // a GPU that does not produce
   for (int rank = 0; const auto& gpu : gpu_of_rank) {
     if (gpu.empty()) without.push_back(rank);
-    has_other_one |= !gpu.empty() && !contains_words(gpu, producer_gpu.value_or(trainer_gpu.value_or("")));
+    has_trainer |= !gpu.empty() && !contains_words(gpu, *config.producer_gpu);
     ++rank;
   }
-  const bool all_named = producer_gpu && trainer_gpu;
   const bool some_have_one = without.size() < gpu_of_rank.size();
-  return (all_named ? some_have_one : has_other_one) ? without : std::vector<int>();
+  return (config.trainer_gpu ? some_have_one : has_trainer) ? without : std::vector<int>();
 }
 
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config) {

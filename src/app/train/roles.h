@@ -27,8 +27,8 @@ struct Roles {
 // A pure function of the GPU names of all ranks ("" = none) and the configuration. Error(usage) when it cannot be done.
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
-// Ranks without a GPU that are to get their role by its name, where others with that role have one: theirs is gone.
-// Ranks without one that produce for GPUs of one name (roles.trainer_gpu alone) may all be so.
+// Ranks without a GPU that are to get their role by its name, where others have one: theirs is gone. With
+// roles.trainer_gpu alone ranks without one may be meant to produce.
 std::vector<int> ranks_that_lost_a_gpu(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
 // The first `ranks` ranks, each of which trains and produces.

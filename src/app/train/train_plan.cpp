@@ -120,6 +120,7 @@ void plan_roles(const Session& session, TrainPlan& plan) {
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
     plan.shards = plan_shards(plan.config.parallel, hosts);
     if (const auto complaint = complaint_about_nodes(plan.shards, hosts)) plan.problems.push_back(*complaint);
+    if (const auto complaint = complaint_about_cpu_producers(plan.roles, gpus)) plan.problems.push_back(*complaint);
     check_cuda_graphs(plan, gpus);
   });
 }

@@ -33,6 +33,9 @@ struct ncclConfig_t {
 #define NCCL_CONFIG_INITIALIZER \
   { 1, 0 }
 
+#define NCCL_MAJOR 2
+#define NCCL_MINOR 28
+#define NCCL_PATCH 9
 #define NCCL_VERSION_CODE 22809
 
 namespace pretended {
