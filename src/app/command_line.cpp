@@ -91,7 +91,8 @@ static void check_quoted(const std::vector<std::string>& arguments, std::size_t 
   for (const auto& option : options) known.push_back("--" + option.name);
   const auto name = argument.substr(0, argument.find('='));
   throw Error(Exit::usage, fmt::format("unknown option {}{}", argument, config::did_you_mean(name, known)),
-              "settings are given as section.key=value, without dashes; see --help, and docs/coming-from-python.md for what stands "
+              "settings are given as section.key=value, without dashes; see --help, and docs/coming-from-python.md for "
+              "what stands "
               "for other programs' options");
 }
 

@@ -11,8 +11,8 @@ namespace millrace {
 // middle of a training. Called in a catch block.
 std::optional<Error> present_torch_error();
 
-// Whether LibTorch's words mean that a GPU, or a GPU or the host, has too little memory, where the kind of its exception
-// does not tell.
+// Whether LibTorch's words mean that a GPU, or a GPU or the host, has too little memory, where the kind of its
+// exception does not tell.
 bool tells_of_full_gpu(std::string_view message);
 bool tells_of_too_little_memory(std::string_view message);
 

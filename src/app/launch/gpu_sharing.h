@@ -22,8 +22,8 @@ struct GpuSharing {
     int rank, with;  // who uses the same GPU, the first of them
   };
   int ranks_per_gpu = 1;  // at the most
-  // Of hosts where ranks share a GPU, and on another with as many ranks of each role each has one: they have lost a GPU,
-  // or see too few.
+  // Of hosts where ranks share a GPU, and on another with as many ranks of each role each has one: they have lost a
+  // GPU, or see too few.
   std::vector<Crowded> crowded;
 };
 // `hosts`: of each rank.
