@@ -1,11 +1,13 @@
 #include "millrace/checkpoint/line_files.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "millrace/checkpoint/reader.h"
@@ -22,8 +24,20 @@ namespace {
 
 constexpr std::uint64_t line_block = 1 << 20;  // bytes
 
+// Of a line as this program writes them; nothing where it begins otherwise.
+std::optional<std::int64_t> step_at_beginning(std::string_view line) {
+  constexpr std::string_view key = "{\"step\":";
+  if (!line.starts_with(key)) return std::nullopt;
+  std::int64_t step = 0;
+  const auto digits = line.substr(key.size());
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  return error == std::errc() && end != digits.data() + digits.size() && *end == ',' ? std::optional(step)
+                                                                                     : std::nullopt;
+}
+
 bool is_line_up_to(std::string_view line, std::int64_t last_step) {
-  if (!line.ends_with('\n')) return false;  // cut short by a crash
+  if (!line.ends_with('\n')) return false;                                    // cut short by a crash
+  if (step_at_beginning(line).value_or(last_step) > last_step) return false;  // of gigabytes of ids none is parsed
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return false;
   const auto step = json.find("step");
@@ -152,10 +166,11 @@ std::int64_t newest_step_in(const fs::path& run_dir) {
 
 }  // namespace
 
-void cut_line_files(const fs::path& run_dir, std::int64_t step) {
+void cut_line_files(const fs::path& run_dir, std::int64_t step, bool elsewhere) {
   abandon_lines(run_dir);
   settle_event_files(run_dir);
-  const bool goes_back = newest_step_in(run_dir) > step;  // and the next start may go on from there
+  const bool goes_back = elsewhere || newest_step_in(run_dir) > step;  // and the next start may go on from there
+  if (elsewhere) step = 0;
   for (const char* name : {run_file::metrics, run_file::ids}) {
     const auto file = run_dir / name;
     put_lines_back(file);

@@ -36,8 +36,28 @@ static std::vector<fs::path> leftovers_in(const fs::path& checkpoints) {
 }
 
 void remove_leftover_checkpoints(const fs::path& checkpoints) {
+  for (const auto& path : leftovers_in(checkpoints)) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) log::warning("cannot delete {}, which takes room: {}", path.string(), error.message());
+  }
+}
+
+static std::vector<fs::path> damaged_in(const fs::path& checkpoints) {
   std::error_code error;
-  for (const auto& path : leftovers_in(checkpoints)) fs::remove_all(path, error);
+  std::vector<fs::path> damaged;
+  for (const auto& entry : list_folder(checkpoints, error))
+    if (entry.path().extension() == ".damaged" && step_of_name(entry.path().stem().string()))
+      damaged.push_back(entry.path());
+  return damaged;
+}
+
+void remove_damaged_checkpoints(const fs::path& checkpoints) {
+  for (const auto& path : damaged_in(checkpoints)) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (!error) log::warning("{} is deleted, to make room for the next checkpoint", path.string());
+  }
 }
 
 // Of a file, or of a folder as far as it can be read.
@@ -54,6 +74,7 @@ static std::uintmax_t bytes_in(const fs::path& folder) {
 std::uintmax_t leftover_bytes(const fs::path& run_dir) {
   std::uintmax_t bytes = 0;
   for (const auto& path : leftovers_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
+  for (const auto& path : damaged_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
   return bytes;
 }
 
@@ -103,9 +124,7 @@ void keep_for_good(const fs::path& checkpoint) {
 
 bool put_aside(const fs::path& checkpoint) {
   std::error_code error;
-  for (const auto& entry : list_folder(checkpoint.parent_path(), error))
-    if (entry.path().extension() == ".damaged" && step_of_name(entry.path().stem().string()))
-      fs::remove_all(entry.path(), error);
+  for (const auto& before : damaged_in(checkpoint.parent_path())) fs::remove_all(before, error);
   fs::rename(checkpoint, checkpoint.string() + ".damaged", error);
   if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
   return !error;

@@ -195,7 +195,9 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   if (const auto file = files_->file_of(trainers_.rank())) job->own_file = file_name(*file, files_->files());
   try {
     on_root(trainers_, [&] {
-      check_lease();  // a folder that was moved must not come into being anew
+      check_lease();                                          // a folder that was moved must not come into being anew
+      remove_leftover_checkpoints(checkpoints_in(run_dir_));  // what could not be deleted before
+      if (failure_) remove_damaged_checkpoints(checkpoints_in(run_dir_));  // for want of room, perhaps
       job->manifest = extra;
       job->manifest["step"] = state.step;
       job->manifest["samples"] = state.samples;
@@ -353,7 +355,8 @@ int CheckpointWriter::reader_of(int writer) const {
   if (options_.hosts.empty()) return (writer + 1) % ranks;
   const auto& host = options_.hosts[static_cast<std::size_t>(writer)];
   const auto neighbours = static_cast<int>(std::ranges::count(options_.hosts, host));
-  for (int distance = neighbours; distance < neighbours + ranks; ++distance)
+  const auto turn = static_cast<int>(unread_.size());  // another one, where that one's way to the storage is broken
+  for (int distance = neighbours + turn; distance < neighbours + turn + ranks; ++distance)
     if (const int reader = (writer + distance) % ranks; options_.hosts[static_cast<std::size_t>(reader)] != host)
       return reader;
   return (writer + 1) % ranks;

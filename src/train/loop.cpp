@@ -137,9 +137,15 @@ class Loop {
     const double total_steps = last_step(config.duration, state_.point(), config.batch.global).value_or(0);
     std::unique_ptr<Progress> progress;
     on_root(context_.trainers, [&] {
-      progress = std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
-                                                              config.log.ids, total_steps, config.log.prometheus,
-                                                              context_.lease});
+      progress =
+          std::make_unique<Progress>(Progress::Options{.run_dir = config.run_dir,
+                                                       .resumed_step = state_.step,
+                                                       .begins_elsewhere = begins_elsewhere(context_, state_.step),
+                                                       .tensorboard = config.log.tensorboard,
+                                                       .ids = config.log.ids,
+                                                       .total_steps = total_steps,
+                                                       .prometheus = config.log.prometheus,
+                                                       .lease = context_.lease});
     });
     return progress;
   }

@@ -41,12 +41,13 @@ std::string as_code(std::string_view text) {
 }  // namespace
 
 Progress::Progress(Options options) : options_(std::move(options)) {
-  cut_line_files(options_.run_dir, options_.resumed_step);
+  cut_line_files(options_.run_dir, options_.resumed_step, options_.begins_elsewhere);
   metrics_.emplace(options_.run_dir / run_file::metrics);
   if (options_.ids) ids_.emplace(options_.run_dir / run_file::ids);
   if (options_.tensorboard)
-    tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / run_file::tensorboard, options_.resumed_step,
-                                                       ending_of_try(options_.run_dir, options_.resumed_step));
+    tensorboard_ = std::make_unique<TensorBoardWriter>(
+        options_.run_dir / run_file::tensorboard, options_.resumed_step,
+        ending_of_try(options_.run_dir, options_.begins_elsewhere ? 0 : options_.resumed_step));
   if (tensorboard_ && std::filesystem::exists(options_.run_dir / run_file::config))
     tensorboard_->text("config", options_.resumed_step + 1, as_code(read_file(options_.run_dir / run_file::config)));
   if (options_.prometheus)

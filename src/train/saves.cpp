@@ -13,24 +13,13 @@
 #include "millrace/core/run_files.h"
 #include "millrace/core/stopwatch.h"
 #include "pace.h"
+#include "weight_check.h"
 
 namespace millrace {
 namespace {
 
 constexpr double slow_disk = 50e6;  // bytes per second of one writer
 constexpr double retry_seconds = 300;
-
-// At another run's checkpoint, or at one of this run that was put aside (step-N.abandoned-*), however it is spelled and
-// wherever links lead. Where that cannot be told, it is this run's. Rank 0 asks.
-bool begins_elsewhere(const TrainerContext& context, std::int64_t step) {
-  if (!context.resumed_from || context.trainers.rank() != 0) return false;
-  std::error_code error;
-  const auto resumed = std::filesystem::canonical(*context.resumed_from, error);
-  if (error) return false;
-  const auto own_folder = checkpoints_in(context.config.run_dir);
-  const bool is_there = std::filesystem::equivalent(resumed.parent_path(), own_folder, error);
-  return !error && !(is_there && resumed.filename() == step_name(step));
-}
 
 CheckpointWriter::Options writer_options(const TrainerContext& context, std::int64_t step) {
   std::vector<std::string> hosts;
@@ -44,6 +33,22 @@ CheckpointWriter::Options writer_options(const TrainerContext& context, std::int
 }
 
 }  // namespace
+
+bool begins_elsewhere(const TrainerContext& context, std::int64_t step) {
+  if (!context.resumed_from || context.trainers.rank() != 0) return false;
+  std::error_code error;
+  const auto own_folder = checkpoints_in(context.config.run_dir);
+  const auto is_own = [&](const std::filesystem::path& path) {
+    return std::filesystem::equivalent(path.parent_path(), own_folder, error) && path.filename() == step_name(step);
+  };
+  const auto given = std::filesystem::absolute(*context.resumed_from, error).lexically_normal();
+  if (!error && is_own(given)) return false;  // or a link there
+  error.clear();
+  const auto resumed = std::filesystem::canonical(given, error);
+  if (error) return false;
+  const bool is_ours = is_own(resumed);
+  return !error && !is_ours;
+}
 
 Saves::Saves(const TrainerContext& context, RunState& state, DataAccount& data, Progress* progress)
     : context_(context),
@@ -126,6 +131,8 @@ Error Saves::failure_of_last() const {
 
 void Saves::begin() {
   enter_slow(context_, phase::saving);
+  // Replicas that differ would each write their part, and restoring makes them equal again: nobody would ever know.
+  if (context_.model.plan().replicas > 1 && context_.config.guard.digest_every) compare_weights(context_, state_.step);
   const Stopwatch watch;
   data_.merge();
   gather_cursors();

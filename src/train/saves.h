@@ -14,6 +14,11 @@
 
 namespace millrace {
 
+// Whether a run that begins at this step does so at another run's checkpoint, or at one of its own that was put aside
+// (step-N.abandoned-*), however it is spelled and wherever links lead. Where that cannot be told, it is this run's.
+// Rank 0 asks.
+bool begins_elsewhere(const TrainerContext& context, std::int64_t step);
+
 // The checkpoints of this process, made while training goes on, and what RUN/STATE says of them.
 class Saves {
  public:

@@ -96,6 +96,29 @@ TEST(Resume, AnotherAutoencoderIsToldByTheKeyThatThereIs) {
   EXPECT_THAT(error.hint(), testing::StartsWith("set model.pipeline back, or choose another run.dir"));
 }
 
+// Its disk may not be mounted: a start at step 0 would throw the history away.
+TEST(Resume, ARunThatHadCheckpointsDoesNotBeginAnewInSilence) {
+  const test::TempDir run;
+  const auto start = [&](const std::string& resume) { return find_start(Group(), run.path(), resume, {0}); };
+  const auto refusal = [&] { return test::error_of([&] { start("auto"); }); };
+  EXPECT_FALSE(start("auto"));
+  for (const char* name : {run_file::state, run_file::done}) {
+    run.write(name, R"({"state": "running", "step": 0, "checkpoint": null})");
+    EXPECT_FALSE(start("auto")) << name;
+    run.write(name, R"({"state": "running", "step": 7, "checkpoint": "/disk/run/checkpoints/step-00000007"})");
+    EXPECT_EQ(refusal().exit(), Exit::io);
+    EXPECT_THAT(refusal().what(), HasSubstr((run / name).string() + " names /disk/run/checkpoints/step-00000007"));
+    EXPECT_THAT(refusal().hint(), HasSubstr("mounted"));
+    EXPECT_FALSE(start("never")) << "who says so";
+    run.write(name, "{\"state");  // of a crash
+    EXPECT_FALSE(start("auto")) << name;
+  }
+  fs::create_directories(run.path() / "checkpoints/step-00000004.damaged");
+  EXPECT_FALSE(start("auto"));
+  fs::create_directories(run.path() / "checkpoints/step-00000004.abandoned-0123abcd");
+  EXPECT_THAT(refusal().what(), HasSubstr("step-00000004.abandoned-0123abcd is there"));
+}
+
 TEST(UsedUp, ADamagedFileIsNoMistakeOfTheProgram) {
   const test::TempDir run;
   const auto file = run / run_file::rollback;

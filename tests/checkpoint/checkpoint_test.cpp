@@ -829,6 +829,34 @@ TEST(CheckpointWriter, AFailedSaveIsAWarningAndTheNextOneWorks) {
   EXPECT_EQ(list_checkpoints(run.path()).size(), 1u);
 }
 
+// What could not be deleted is tried again with each save; what is damaged goes once a save has failed.
+TEST(CheckpointWriter, ASaveMakesRoomForItself) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  const auto trash = run.checkpoint(1).string() + ".trash", damaged = run.checkpoint(2).string() + ".damaged";
+  on_rank_0([&] {
+    std::filesystem::create_directories(trash);
+    std::filesystem::create_directories(damaged);
+  });
+  const auto is_there = [](const std::string& path) {
+    test_world().group().barrier();
+    const bool there = std::filesystem::exists(path);
+    test_world().group().barrier();
+    return there;
+  };
+  EXPECT_TRUE(save(writer, training, 3));
+  EXPECT_FALSE(is_there(trash));
+  EXPECT_TRUE(is_there(damaged)) << "somebody may want to look at it";
+  {
+    std::optional<test::FileSizeLimit> limit;
+    if (test_world().rank() == 0) limit.emplace(100);
+    EXPECT_FALSE(save(writer, training, 4));
+  }
+  EXPECT_TRUE(save(writer, training, 5));
+  EXPECT_FALSE(is_there(damaged));
+}
+
 // Of several ranks the second, whose file may not even hold its header.
 TEST(CheckpointWriter, TheWarningNamesTheRankThatCouldNotWrite) {
   const auto& group = test_world().group();

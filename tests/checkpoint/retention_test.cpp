@@ -175,6 +175,21 @@ TEST(LineFiles, LoseWhatAResumedRunWritesAgain) {
   EXPECT_EQ(reopened(lines, 0), "{\"step\":99}\n");
 }
 
+// A life that begins at another run's checkpoint goes on with none of them, also where that one stands further on.
+TEST(LineFiles, OfARunThatABranchIsWrittenOverLieBesideIt) {
+  test::TempDir run;
+  const std::string lines = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n";
+  const auto path = run.write("metrics.jsonl", lines);
+  cut_line_files(run.path(), 130, /*elsewhere=*/true);
+  EXPECT_EQ(read_file(path), "");
+  EXPECT_EQ(read_file(run / "metrics.jsonl.beyond-step-00000000"), lines);
+  EXPECT_EQ(ending_of_try(run.path(), 0), ".beyond-step-00000000");
+  AppendFile(path).add("{\"step\":131,\"loss\":0.1}\n");
+  std::filesystem::create_directories(run.path() / "checkpoints" / step_name(2));
+  cut_line_files(run.path(), 2);  // it was killed before its first save, and the run itself goes on
+  EXPECT_EQ(read_file(path), lines);
+}
+
 // They are looked for in blocks of 1 MiB, from the end.
 TEST(LineFiles, LoseLinesThatAreNotInOneBlock) {
   const auto line = [](int step) { return fmt::format("{{\"step\":{},\"text\":\"{:x>700000}\"}}\n", step, ""); };

@@ -578,6 +578,24 @@ TEST(Guard, WeightsThatDifferEndTheRun) {
   EXPECT_EQ(error_of_damage(6, Strategy::shard_grad_op), message);
 }
 
+// Restoring would make the replicas equal again, so that nobody could ever tell.
+TEST(Guard, NoCheckpointIsMadeOfWeightsThatDiffer) {
+  if (test_world().size() == 1) GTEST_SKIP() << "needs another rank";
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(9));
+  config.checkpoint.every = each(Duration::steps(2));
+  Regression::Script script{count_up(9)};
+  script.damaged_at = 5;
+  try {
+    run(config, script, {.parallel = {.strategy = Strategy::ddp}});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::suspect_node);
+    EXPECT_NE(std::string(error.what()).find("step 6: "), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(folder.checkpoints(), (Steps{2, 4}));
+}
+
 TEST(Guard, SkippedStepsAreCountedOverRestarts) {
   const RunFolder folder;
   const Regression::Script script{{1, 2, 3, 4, 5}, {2, 5}};

@@ -18,10 +18,12 @@ namespace millrace {
 
 // Cuts both files off behind `step`, with which a life begins, before it writes into them: it will write those lines
 // again. A line that a crash has cut short goes, too. Also ids.jsonl in a life that writes none: a later one may go on
-// with it. Nothing where there is no file. Error(io).
-void cut_line_files(const std::filesystem::path& run_dir, std::int64_t step);
+// with it. Nothing where there is no file. A life that begins at another run's checkpoint (`elsewhere`) goes on with
+// none of these lines: all lie beside the file then, as beyond step 0. Error(io).
+void cut_line_files(const std::filesystem::path& run_dir, std::int64_t step, bool elsewhere = false);
 
-// ".beyond-step-N", behind cut_line_files(run_dir, N) that has put lines of metrics aside; else nothing.
+// ".beyond-step-N", behind cut_line_files(run_dir, N), or `elsewhere` with N = 0, that has put lines of metrics aside;
+// else nothing.
 std::string ending_of_try(const std::filesystem::path& run_dir, std::int64_t step);
 
 // What was cut off is renamed as its checkpoints were, once none of them has its name any more. Error(io).

@@ -21,8 +21,8 @@ class FilePlan;
 class ReadBack;
 class Snapshot;
 
-// Of checkpoints in the run's folder that a killed run has left half written or half deleted: CheckpointWriter removes
-// them.
+// Of checkpoints in the run's folder that a killed run has left half written or half deleted, or that have proved to be
+// damaged: CheckpointWriter removes them, the latter where a save finds no room.
 std::uintmax_t leftover_bytes(const std::filesystem::path& run_dir);
 // The same without one; `checkpoints`: the folder that they lie in.
 void remove_leftover_checkpoints(const std::filesystem::path& checkpoints);

@@ -22,6 +22,7 @@ class Progress {
   struct Options {
     std::filesystem::path run_dir;
     std::int64_t resumed_step = 0;
+    bool begins_elsewhere = false;  // at another run's checkpoint
     bool tensorboard = true, ids = false;
     double total_steps = 0;  // 0 = the duration is a time
     std::optional<std::filesystem::path> prometheus = std::nullopt;

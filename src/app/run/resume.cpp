@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "run/encoders.h"
@@ -27,9 +28,38 @@ static void refuse_no_checkpoint(const std::filesystem::path& resume) {
       there.empty() ? "auto, never, or a folder such as RUN/checkpoints/step-00001000" : "this run has" + there);
 }
 
+// The folder of checkpoints may lie on a disk that is not mounted, and lines of the whole history would go. A STATE
+// that cannot be read tells nothing.
+static std::optional<std::string> checkpoint_of_before(const std::filesystem::path& run_dir) {
+  for (const char* name : {run_file::state, run_file::done}) try {
+      const auto json = nlohmann::json::parse(read_file(run_dir / name));
+      if (const auto& found = json.at("checkpoint"); found.is_string())
+        return fmt::format("{} names {}", (run_dir / name).string(), found.get<std::string>());
+    } catch (const std::exception&) {
+    }
+  std::error_code error;
+  for (const auto& entry : list_folder(checkpoints_in(run_dir), error))
+    if (const auto path = entry.path();
+        path.extension().string().starts_with(".abandoned-") && step_of_name(path.stem().string()))
+      return fmt::format("{} is there, which no start goes on from", path.string());
+  return std::nullopt;
+}
+
+static void refuse_lost_checkpoints(const std::filesystem::path& run_dir) {
+  const auto before = checkpoint_of_before(run_dir);
+  if (!before) return;
+  throw Error(Exit::io, fmt::format("{}, and there is no checkpoint in {}", *before, checkpoints_in(run_dir).string()),
+              "is their disk mounted? checkpoint.resume=PATH goes on from one elsewhere; to begin anew take another "
+              "run.dir, or checkpoint.resume=never for one start");
+}
+
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume, const std::vector<int>& trainers) {
-  if (resume == "auto") return find_checkpoint(run_dir, world, {}, trainers);
+  if (resume == "auto") {
+    auto found = find_checkpoint(run_dir, world, {}, trainers);
+    if (!found) on_root(world, [&] { refuse_lost_checkpoints(run_dir); });
+    return found;
+  }
   if (resume != "never") {
     on_root(world, [&] { refuse_no_checkpoint(resume); });
     return CheckpointReader::open(resume, world, trainers);
