@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/group.h"
 #include "millrace/comm/world.h"
@@ -162,11 +163,14 @@ TEST(Agree, OnRootRunsOnceAndFailsEverywhere) {
 
 TEST(PresentError, OfALibraryIsWhatItsTranslatorSays) {
   struct Damaged : std::exception {};
-  translate_foreign_errors([]() -> std::optional<Error> {
+  struct Crowded : std::exception {};
+  translate_foreign_errors([]() -> std::optional<ForeignFault> {
     try {
       throw;
     } catch (const Damaged&) {
-      return Error(Exit::suspect_node, "damaged");
+      return ForeignFault{Error(Exit::suspect_node, "damaged"), /*is_of_this_node=*/true};
+    } catch (const Crowded&) {
+      return ForeignFault{Error(Exit::suspect_node, "crowded"), /*is_of_this_node=*/false};
     } catch (...) {
       return std::nullopt;
     }
@@ -178,7 +182,10 @@ TEST(PresentError, OfALibraryIsWhatItsTranslatorSays) {
       return present_error().exit();
     }
   };
+  EXPECT_EQ(exit_of(Crowded()), Exit::suspect_node);
+  EXPECT_FALSE(fault::is_this_rank_to_blame());
   EXPECT_EQ(exit_of(Damaged()), Exit::suspect_node);
+  EXPECT_TRUE(fault::is_this_rank_to_blame());
   EXPECT_EQ(exit_of(std::runtime_error("x")), Exit::bug);
   EXPECT_EQ(exit_of(Error(Exit::io, "x")), Exit::io);
   translate_foreign_errors(nullptr);
