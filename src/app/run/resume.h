@@ -51,8 +51,12 @@ RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& 
 template <class Config>
 Start plan_start(const Group& world, const Config& config, const nlohmann::json& identity, const Manifest& archives,
                  const std::vector<int>& trainers) {
-  Start start{.identity = identity,
-              .checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume, trainers)};
+  Start start{.identity = identity};
+  on_root(world, [&] {
+    if (const auto there = list_checkpoints(config.run.dir.value); !there.empty())
+      start.newest_there = there.front().step;
+  });
+  start.checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume, trainers);
   if (!start.checkpoint) return start;
   on_root(world, [&] {
     const auto changes = config::diff(start.checkpoint->manifest().value("config", ""), config);

@@ -1,5 +1,6 @@
 #include "run/run_folder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <set>
@@ -24,10 +25,11 @@
 
 namespace millrace {
 
-// The owner before may have written one after this start had chosen where to begin.
-static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::int64_t start) {
+// The owner before may have written one after this start had chosen where to begin, when the newest was `newest_there`:
+// what was passed over then may be whole to rank 0, and would be in each start.
+static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::int64_t newest_there) {
   for (const auto& newer : list_checkpoints(run_dir)) {
-    if (newer.step <= start) return;
+    if (newer.step <= newest_there) return;
     try {
       CheckpointReader::open(newer.path);
     } catch (const UnreadableCheckpoint&) {
@@ -84,7 +86,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
   auto lease = claim_run_folder(world, run_dir);
   on_root(world, [&] {
     make_folder(checkpoints_in(run_dir));
-    if (resume == "auto") refuse_newer_checkpoint(run_dir, start.state.step);
+    if (resume == "auto") refuse_newer_checkpoint(run_dir, std::max(start.state.step, start.newest_there));
     remove_half_written_files(run_dir);
     if (add_start(run_dir, description, start)) fault::remove_earlier(run_dir);
     write_file_atomically(run_dir / run_file::config, description.config);

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,6 +14,9 @@ struct Start {
   nlohmann::json identity = {};                     // of the run, in every checkpoint
   std::optional<CheckpointReader> checkpoint = {};  // to continue from; nothing for step 0
   RunState state = {};
+  // On rank 0: of the checkpoints that were there, one that another rank may have found damaged and passed over
+  // included.
+  std::int64_t newest_there = 0;
 
   // The checkpoint's folder, for STATE.
   std::optional<std::string> path() const {
