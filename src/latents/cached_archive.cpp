@@ -32,8 +32,9 @@ bool is_without_description(const fs::path& latent_file) {
          is_untouched_for_a_day(fs::directory_entry(latent_file, error)) && !error;
 }
 
-// The NAME.json files, sorted. What a killed process has left beside them goes.
-std::vector<fs::path> files_in(const fs::path& folder) {
+// The NAME.json files, sorted. What a killed process has left beside them goes; in a finished cache no latent file,
+// since one without its .json is then half of what somebody copies there, with the times of the original.
+std::vector<fs::path> files_in(const fs::path& folder, bool is_finished) {
   std::vector<fs::path> paths, latent_files, abandoned;
   std::error_code error;  // a folder that is not there yet has none
   for (const auto& entry : list_folder(folder, error)) {
@@ -44,8 +45,13 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   check_storage(error, folder);
   std::sort(paths.begin(), paths.end());
   for (const auto& path : latent_files)
-    if (!std::ranges::binary_search(paths, fs::path(path).replace_extension(".json")) && is_without_description(path))
+    if (!is_finished && !std::ranges::binary_search(paths, fs::path(path).replace_extension(".json")) &&
+        is_without_description(path))
       abandoned.push_back(path);
+  for (const auto& path : abandoned)
+    if (path.extension() == ".h5")
+      log::warning("{} is deleted: it has no .json beside it, so whoever wrote it was ended before it was whole",
+                   path.string());
   std::error_code ignored;  // it may be somebody else's cache
   for (const auto& path : abandoned) fs::remove(path, ignored);
   return paths;
@@ -58,7 +64,7 @@ CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, cons
       modified_(time_of(folder_)),
       shape_(shape),
       archive_bytes_(archive.bytes) {
-  for (const auto& path : files_in(folder_)) add(path, archive);
+  for (const auto& path : files_in(folder_, has_cache_manifest(cache))) add(path, archive);
   std::stable_sort(places_.begin(), places_.end(), [](const CachedPlace& a, const CachedPlace& b) {
     return std::pair(a.row, a.standing()) < std::pair(b.row, b.standing());
   });

@@ -144,9 +144,13 @@ static CacheManifest::Entry entry_from_json(const json& a) {
   return entry;
 }
 
+bool has_cache_manifest(const fs::path& folder) {
+  return is_file(folder / manifest_name);
+}
+
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
   const fs::path path = folder / manifest_name;
-  if (!is_file(path)) return std::nullopt;
+  if (!has_cache_manifest(folder)) return std::nullopt;
   const json document = parse_json(read_file(path), path.string());  // however long it is
   try {
     check_format(document, path);

@@ -173,6 +173,24 @@ std::string worst_archives(const RowTally& tally, const DataPlan& plan) {
                              : advice + "; else repair or leave out these archives, or raise data.max_bad_share");
 }
 
+// An archive that breaks at its first row counts as one, whatever it was to hold.
+void fail_lost_archives(const RowTally& tally, const DataPlan& plan, double max_share, bool pass_ended) {
+  constexpr std::ptrdiff_t judged_from = 100, judged_at_end_from = 10;
+  const auto is_lost = [](const RowCounts& counts) {
+    return counts.accepted == 0 && counts.rejected[static_cast<int>(RejectReason::archive_error)] > 0;
+  };
+  const auto seen = std::ranges::count_if(tally.archives, [](const auto& counts) { return counts.rows() > 0; });
+  const auto lost = std::ranges::count_if(tally.archives, is_lost);
+  if (seen < (pass_ended ? judged_at_end_from : judged_from)) return;
+  if (static_cast<double>(lost) <= max_share * static_cast<double>(seen)) return;
+  throw Error(Exit::bad_data,
+              fmt::format("{} of {} archives are broken before any sample that can be used, more than "
+                          "data.max_bad_share = {}: {}{}",
+                          lost, seen, max_share, main_reasons(bad_rows_of(tally.total)), worst_archives(tally, plan)),
+              "`millrace inspect ARCHIVE` tells what is wrong with one; repair or leave them out, or raise "
+              "data.max_bad_share");
+}
+
 }  // namespace
 
 std::uint64_t RowCounts::rejected_rows() const {
@@ -351,6 +369,7 @@ void check_bad_share(const Ledger& ledger, const DataPlan& plan, double max_shar
   const auto is_too_bad = [&](const RowTally& tally, double share) {
     return exceeds(tally.total, share) && (pass_ended || exceeds_on_average(tally, share));
   };
+  fail_lost_archives(all, plan, max_share, pass_ended);
   if ((pass_ended || all.total.rows() >= judged_from) && is_too_bad(all, max_share))
     fail_bad_share(all, plan, "", fmt::format("data.max_bad_share = {}", max_share));
   const double recent_share = std::min(2 * max_share, (1 + max_share) / 2);

@@ -183,6 +183,9 @@ struct StripeStream::Impl {
     }
     if (auto* raw = std::get_if<RawSample>(&row)) {
       auto refusal = judge_metadata(*raw, transforms);
+      // As it will be when it is decoded, which is later: until then it would wait in the block.
+      if (!refusal && raw->image.size() > transforms.images.max_bytes)
+        refusal = {RejectReason::too_large, fmt::format("{} bytes", raw->image.size())};
       if (!refusal) return std::move(*raw);
       row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
     } else {
@@ -347,7 +350,7 @@ StripeStream::~StripeStream() = default;
 void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
   std::lock_guard lock(impl_->mutex);
   ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
-  allow_open_files(impl_->stripes.size() + 1);  // every stripe keeps an archive open
+  allow_open_files(4 * (impl_->stripes.size() + 1));  // every stripe keeps an archive open; a transfer has sockets
   impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->order, impl_->source, stripe, from);
   if (from != StripeCursor{}) impl_->first_sample_guard.found_sample();  // before: cursors move with samples
 }

@@ -633,6 +633,17 @@ TEST_F(LatentCache, ALatentFileThatNobodyDescribedGoesAfterADay) {
   EXPECT_TRUE(fs::exists(whole));
 }
 
+// Copied with its times, the .h5 comes before the .json.
+TEST_F(LatentCache, OfAFinishedCacheNoLatentFileIsDeleted) {
+  store(cache, source, 0, range(0, 17));
+  write_cache_manifest(cache, {});
+  const auto half = latent_folder(cache, "000") / "0000000003-0123456789abcdef.h5";
+  std::ofstream(half) << "an hour's work";
+  fs::last_write_time(half, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
+  EXPECT_TRUE(fs::exists(half));
+}
+
 // "tmp" is also what an archive or a cache may be called.
 TEST_F(LatentCache, CompleteFilesAreNeverAbandonedWhateverTheirFolderIsCalled) {
   const auto folder = cache / "tmp";

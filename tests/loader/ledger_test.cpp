@@ -524,6 +524,32 @@ TEST(BadShare, AFewArchivesThatAreBadThroughoutEndNoPass) {
   EXPECT_THAT(message_of(everywhere, plan, 0.2, false), HasSubstr("32 of 128 rows"));
 }
 
+// Each is one bad row, however many it was to hold.
+TEST(BadShare, ArchivesThatBreakAtTheirBeginningCountAsArchives) {
+  const auto ledger_of = [](const DataPlan& plan, std::uint32_t lost, std::uint32_t seen) {
+    Ledger ledger(plan);
+    for (std::uint32_t split = 0; split < seen; ++split)
+      ledger.merge(split < lost ? same_rows(split, 1, RejectReason::archive_error) : same_rows(split, 1'000));
+    return ledger;
+  };
+  const DataPlan many = plan_of_archives(200), some = plan_of_archives(12), few = plan_of_archives(4);
+  EXPECT_EQ(message_of(ledger_of(many, 20, 100), many, 0.2, false), "");
+  EXPECT_EQ(message_of(ledger_of(many, 60, 99), many, 0.2, false), "") << "too few to tell";
+  EXPECT_THAT(message_of(ledger_of(many, 21, 100), many, 0.2, false),
+              HasSubstr("21 of 100 archives are broken before any sample"));
+  EXPECT_EQ(message_of(ledger_of(some, 3, 12), some, 0.2, false), "");
+  EXPECT_THAT(message_of(ledger_of(some, 3, 12), some, 0.2, true), HasSubstr("3 of 12 archives"));
+  EXPECT_EQ(message_of(ledger_of(few, 3, 4), few, 0.2, true), "") << "what is left is trained on";
+  Ledger cut_short(some);
+  for (std::uint32_t split = 0; split < 12; ++split) {
+    cut_short.merge(same_rows(split, 100));
+    LedgerDelta end;
+    end.add(split, 100, RejectReason::archive_error);
+    cut_short.merge(end);
+  }
+  EXPECT_EQ(message_of(cut_short, some, 0.2, true), "") << "they have given what they hold";
+}
+
 TEST(BadShare, AdviceFitsWhatTheRowsLack) {
   const auto advice = [](std::uint64_t captions, std::uint64_t images, std::uint64_t broken) {
     RowCounts counts;

@@ -57,6 +57,7 @@ struct CacheManifest {
   };
   std::vector<Entry> entries;  // sorted by name
 };
+bool has_cache_manifest(const fs::path& folder);
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
 // `use(number, entry)` of each archive of `manifest` that a finished run has read.
 void for_each_finished(const fs::path& folder, const Manifest& manifest,

@@ -15,6 +15,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
 
 namespace millrace {
@@ -72,7 +73,13 @@ CommandOutput::~CommandOutput() {
 
 std::size_t CommandOutput::read(std::span<std::byte> buffer) {
   if (output_ < 0 || buffer.empty()) return 0;
-  if (!wait_for_output(options_.command_silence)) {
+  const auto silent_at = Clock::now() + options_.command_silence;
+  while (!wait_for_output(std::min(max_look, std::chrono::ceil<milliseconds>(silent_at - Clock::now())))) {
+    if (stop::requested()) {
+      stop();
+      throw StorageError(command_, "the run is asked to stop", fmt::format("'{}': the run is asked to stop", command_));
+    }
+    if (Clock::now() < silent_at) continue;
     stop();
     fail(Exit::io, "'{}' wrote nothing for {} s", command_, options_.command_silence.count());
   }

@@ -55,10 +55,13 @@ void HttpBody::wait_for_bytes() {
   int running = 0, left = 0;
   curl_multi_perform(multi_, &running);
   if (const CURLMsg* const message = curl_multi_info_read(multi_, &left); message && message->msg == CURLMSG_DONE) {
-    const bool is_short = received_ < total_;  // a part of what was asked for
-    done_ = message->data.result == CURLE_OK && !is_short;
+    const auto size = std::max<std::uint64_t>(total_, size_ ? static_cast<std::uint64_t>(*size_) : 0);
+    const bool is_short = received_ < size;  // a part of what was asked for
+    refuse_odd_answer();                     // which may have had no body
+    done_ = message->data.result == CURLE_OK && !is_short && odd_answer_.empty();
     if (!done_) retry_or_fail(message->data.result == CURLE_OK ? CURLE_PARTIAL_FILE : message->data.result);
   } else if (pending_.empty()) {
+    if (stop::requested() && !options_.time_limit) give_up_for_now("the run is asked to stop");
     if (Clock::now() - last_byte_ > options_.stall_limit) return retry_or_fail(CURLE_OPERATION_TIMEDOUT);
     curl_multi_poll(multi_, nullptr, 0, poll_ms, nullptr);
   }
@@ -106,7 +109,19 @@ std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, v
   return bytes;
 }
 
+// In place of an archive: the page of a login or a portal, or the promise of an answer to come. What an image of a list
+// is, its decoder says.
+void HttpBody::refuse_odd_answer() {
+  long status = 0;
+  curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  if (options_.time_limit || status >= 400) return;
+  if (status != 200 && status != 206) odd_answer_ = fmt::format("it answers with status {}", status);
+  if (headers_.find("content-type").value_or("").starts_with("text/html")) odd_answer_ = "it answers with a page";
+}
+
 bool HttpBody::accept_answer() {
+  refuse_odd_answer();
+  if (!odd_answer_.empty()) return false;
   long status = 0;
   curl_off_t length = -1;
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
@@ -137,6 +152,7 @@ void HttpBody::retry_or_fail(CURLcode result) {
   curl_easy_getinfo(easy_, CURLINFO_HTTP_CONNECTCODE, &status_of_connect);
   curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &asked_to_wait);
   stop();
+  if (!odd_answer_.empty()) give_up_for_now(odd_answer_);
   if (result == CURLE_WRITE_ERROR) give_up_for_now("the file behind it was changed while it was read");
   const std::string why = problem_[0] ? problem_ : curl_easy_strerror(result);
   if (status == 407 || status_of_connect == 407)

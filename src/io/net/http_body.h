@@ -26,6 +26,7 @@ class HttpBody final : public ByteStream {
 
   static std::size_t receive(char* data, std::size_t size, std::size_t count, void* self);
   static std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* self);
+  void refuse_odd_answer();
   bool accept_answer();  // looks at the head of an answer; false when it belongs to other content than before
 
   void start();
@@ -56,6 +57,8 @@ class HttpBody final : public ByteStream {
   std::optional<std::string> tag_;
   std::optional<curl_off_t> size_;
   std::uint64_t total_ = 0;  // by Content-Range; 0 = unknown
+
+  std::string odd_answer_;  // why what has come is not what was asked for
 
   int failures_ = 0;  // in a row
   std::uint64_t received_at_failure_ = 0;

@@ -192,6 +192,40 @@ TEST(Http, ServerTroubleIsRetriedAndRefusalsAreNot) {
   }
 }
 
+// A portal's page, or "come again", is not an archive that is damaged: it may be there later.
+TEST(Http, WhatIsNoArchiveIsNotReadAsOne) {
+  const std::string page = "Content-Type: text/html; charset=utf-8\r\n";
+  struct {
+    const char *status, *body;
+    std::string header;
+    const char* why;
+  } const cases[] = {{"200 OK", "<html>", page, "answers with a page"},
+                     {"202 Accepted", "{}", "", "answers with status 202"},
+                     {"204 No Content", "", "", "answers with status 204"},
+                     {"302 Found", "", "", "answers with status 302"}};
+  for (const auto& [status, body, header, why] : cases) {
+    HttpServer server([&, &status = status, &body = body, &header = header](const HttpRequest&) {
+      return http_answer(status, header, std::string(body).size(), body);
+    });
+    try {
+      read_all(*open_stream(server.url() + "/x.tar", quick_retries));
+      ADD_FAILURE() << status;
+    } catch (const StorageError& error) {
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Http, ARestThatIsMissingIsAskedForAgain) {
+  const std::string content(5000, 'c');
+  HttpServer server([&](const HttpRequest& request) -> std::string {
+    if (request.number == 1) return "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nConnection: close\r\n\r\nccc";
+    return range_answer(request, content, request.number == 0 ? 100 : SIZE_MAX, "ETag: \"1\"\r\n");
+  });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), content);
+  EXPECT_EQ(server.connections(), 3);
+}
+
 TEST(Http, AProxyThatRefusesIsNotTakenForTheServer) {
   HttpServer proxy([](const HttpRequest&) { return http_answer("407 Proxy Authentication Required", "", 0, ""); });
   for (const auto& [scheme, variable] : {std::pair("http", "http_proxy"), {"https", "https_proxy"}}) {
