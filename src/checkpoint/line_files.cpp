@@ -106,6 +106,10 @@ void drop_lines_beyond(const fs::path& path, std::int64_t last_step) {
   if (fs::exists(path)) shorten(path, end_of_lines(InputFile(path.string()), last_step));
 }
 
+bool holds_lines_up_to(const fs::path& path, std::int64_t step) {
+  return fs::exists(path) && end_of_lines(InputFile(path.string()), step) > 0;
+}
+
 // The same, but what goes lies beside the file then.
 void put_lines_aside(const fs::path& path, std::int64_t last_step) {
   if (!fs::exists(path)) return;
@@ -169,12 +173,15 @@ std::int64_t newest_step_in(const fs::path& run_dir) {
 void cut_line_files(const fs::path& run_dir, std::int64_t step, bool elsewhere) {
   abandon_lines(run_dir);
   settle_event_files(run_dir);
-  const bool goes_back = elsewhere || newest_step_in(run_dir) > step;  // and the next start may go on from there
-  if (elsewhere) step = 0;
+  const auto newest = newest_step_in(run_dir);
   for (const char* name : {run_file::metrics, run_file::ids}) {
     const auto file = run_dir / name;
     put_lines_back(file);
-    goes_back ? put_lines_aside(file, step) : drop_lines_beyond(file, step);
+    // Of a branch that was killed before its first save all are beyond `step`, and nobody goes on from them.
+    const bool is_of_branch = elsewhere && newest == 0 && !holds_lines_up_to(file, step);
+    const bool goes_back = newest > step || (elsewhere && !is_of_branch);  // and the next start may go on from there
+    const auto last = elsewhere ? 0 : step;
+    goes_back ? put_lines_aside(file, last) : drop_lines_beyond(file, last);
   }
 }
 

@@ -52,12 +52,16 @@ static std::vector<fs::path> damaged_in(const fs::path& checkpoints) {
   return damaged;
 }
 
-void remove_damaged_checkpoints(const fs::path& checkpoints) {
+bool remove_damaged_checkpoints(const fs::path& checkpoints) {
+  bool is_any_gone = false;
   for (const auto& path : damaged_in(checkpoints)) {
     std::error_code error;
     fs::remove_all(path, error);
-    if (!error) log::warning("{} is deleted, to make room for the next checkpoint", path.string());
+    if (error) continue;
+    is_any_gone = true;
+    log::warning("{} is deleted, to make room for the next checkpoint", path.string());
   }
+  return is_any_gone;
 }
 
 // Of a file, or of a folder as far as it can be read.
@@ -74,6 +78,11 @@ static std::uintmax_t bytes_in(const fs::path& folder) {
 std::uintmax_t leftover_bytes(const fs::path& run_dir) {
   std::uintmax_t bytes = 0;
   for (const auto& path : leftovers_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
+  return bytes;
+}
+
+std::uintmax_t damaged_bytes(const fs::path& run_dir) {
+  std::uintmax_t bytes = 0;
   for (const auto& path : damaged_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
   return bytes;
 }

@@ -401,6 +401,10 @@ CheckpointWriter::Found CheckpointWriter::settle() {
   return Found::damaged;
 }
 
+bool CheckpointWriter::make_room() {
+  return trainers_.any(trainers_.rank() == 0 && remove_damaged_checkpoints(checkpoints_in(run_dir_)));
+}
+
 void CheckpointWriter::give_up_reading_back() {
   if (stage_ != Stage::reading_back) return;
   stage_ = Stage::idle;

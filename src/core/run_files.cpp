@@ -14,7 +14,9 @@ std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir) {
 
 bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint) {
   std::error_code error;
-  return std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
+  const auto spelled = (std::filesystem::absolute(checkpoint, error) / "").parent_path();  // it may be a link there
+  return std::filesystem::equivalent(spelled.parent_path(), checkpoints_in(run_dir), error) ||
+         std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
 }
 
 std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint) {

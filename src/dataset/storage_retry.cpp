@@ -42,6 +42,10 @@ void StorageRetry::Outage::begin(const StorageError& error) {
 }
 
 void StorageRetry::Outage::wait(const StorageError& error) {
+  if (stop::requested()) {  // which may be why it failed
+    given_up_ = true;
+    throw ReadingStopped(error.name());
+  }
   if (!began_) begin(error);
   const auto end = since_ + std::chrono::duration_cast<Clock::duration>(std::min(retry_.retry_for_, longest_wait));
   const auto now = Clock::now();

@@ -173,20 +173,27 @@ std::string worst_archives(const RowTally& tally, const DataPlan& plan) {
                              : advice + "; else repair or leave out these archives, or raise data.max_bad_share");
 }
 
-// An archive that breaks at its first row counts as one, whatever it was to hold.
-void fail_lost_archives(const RowTally& tally, const DataPlan& plan, double max_share, bool pass_ended) {
-  constexpr std::ptrdiff_t judged_from = 100, judged_at_end_from = 10;
-  const auto is_lost = [](const RowCounts& counts) {
-    return counts.accepted == 0 && counts.rejected[static_cast<int>(RejectReason::archive_error)] > 0;
-  };
-  const auto seen = std::ranges::count_if(tally.archives, [](const auto& counts) { return counts.rows() > 0; });
-  const auto lost = std::ranges::count_if(tally.archives, is_lost);
-  if (seen < (pass_ended ? judged_at_end_from : judged_from)) return;
-  if (static_cast<double>(lost) <= max_share * static_cast<double>(seen)) return;
+// NOTE [Lost archives] One that breaks before any row of it is known counts as one bad row, whatever it was to hold. So
+// archives are judged by their number as well, from 100 on, with room for chance (`share` is larger than max_share),
+// and at the end of a pass from 10 on, where one alone ends none.
+void fail_lost_archives(const RowTally& tally, const DataPlan& plan, double share, bool pass_ended) {
+  constexpr std::size_t judged_from = 100, judged_at_end_from = 10, shown = 3;
+  std::vector<std::string> lost;
+  std::size_t seen = 0;
+  for (std::size_t i = 0; i < tally.archives.size(); ++i) {
+    const auto& counts = tally.archives[i];
+    if (counts.rows() == 0) continue;
+    ++seen;
+    const auto broken = counts.rejected[static_cast<int>(RejectReason::archive_error)];
+    if (broken == counts.rows()) lost.push_back(without_secrets(plan.manifest.archives[i].path));
+  }
+  if (seen < (pass_ended ? judged_at_end_from : judged_from) || lost.size() < 2) return;
+  if (static_cast<double>(lost.size()) <= share * static_cast<double>(seen)) return;
+  const auto some = std::span(lost).first(std::min(shown, lost.size()));
   throw Error(Exit::bad_data,
-              fmt::format("{} of {} archives are broken before any sample that can be used, more than "
-                          "data.max_bad_share = {}: {}{}",
-                          lost, seen, max_share, main_reasons(bad_rows_of(tally.total)), worst_archives(tally, plan)),
+              fmt::format("{} of {} archives are broken before any row of theirs is known, more than {:.3g} of them "
+                          "(data.max_bad_share): {}{}",
+                          lost.size(), seen, share, fmt::join(some, ", "), some.size() < lost.size() ? ", ..." : ""),
               "`millrace inspect ARCHIVE` tells what is wrong with one; repair or leave them out, or raise "
               "data.max_bad_share");
 }
@@ -369,10 +376,10 @@ void check_bad_share(const Ledger& ledger, const DataPlan& plan, double max_shar
   const auto is_too_bad = [&](const RowTally& tally, double share) {
     return exceeds(tally.total, share) && (pass_ended || exceeds_on_average(tally, share));
   };
-  fail_lost_archives(all, plan, max_share, pass_ended);
+  const double recent_share = std::min(2 * max_share, (1 + max_share) / 2);
+  fail_lost_archives(all, plan, pass_ended ? max_share : recent_share, pass_ended);
   if ((pass_ended || all.total.rows() >= judged_from) && is_too_bad(all, max_share))
     fail_bad_share(all, plan, "", fmt::format("data.max_bad_share = {}", max_share));
-  const double recent_share = std::min(2 * max_share, (1 + max_share) / 2);
   if (recent.total.rows() >= recent_from && is_too_bad(recent, recent_share))
     fail_bad_share(recent, plan, "the last ",
                    fmt::format("{:.3g} (up to twice data.max_bad_share = {}, as so few may be worse than all)",

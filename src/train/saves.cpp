@@ -41,10 +41,10 @@ bool begins_elsewhere(const TrainerContext& context, std::int64_t step) {
   const auto is_own = [&](const std::filesystem::path& path) {
     return std::filesystem::equivalent(path.parent_path(), own_folder, error) && path.filename() == step_name(step);
   };
-  const auto given = std::filesystem::absolute(*context.resumed_from, error).lexically_normal();
-  if (!error && is_own(given)) return false;  // or a link there
+  const auto given = (std::filesystem::absolute(*context.resumed_from, error) / "").parent_path();  // without a last /
+  if (!error && is_own(given)) return false;                                                        // or a link there
   error.clear();
-  const auto resumed = std::filesystem::canonical(given, error);
+  const auto resumed = std::filesystem::canonical(*context.resumed_from, error);
   if (error) return false;
   const bool is_ours = is_own(resumed);
   return !error && !is_ours;
@@ -106,8 +106,11 @@ void Saves::save_last() {
   for (int attempt = 0; found == damaged && attempt < 2; ++attempt) {
     begin();
     commit();
-    if (!is_published()) break;  // the disk refuses
-    found = settle();            // or loses what it took
+    if (!is_published()) {  // the disk refuses
+      if (writer_.make_room()) continue;
+      break;
+    }
+    found = settle();  // or loses what it took
   }
   std::optional<Error> error;
   if (found == damaged) error = failure_of_last();
@@ -131,9 +134,9 @@ Error Saves::failure_of_last() const {
 
 void Saves::begin() {
   enter_slow(context_, phase::saving);
+  const Stopwatch watch;
   // Replicas that differ would each write their part, and restoring makes them equal again: nobody would ever know.
   if (context_.model.plan().replicas > 1 && context_.config.guard.digest_every) compare_weights(context_, state_.step);
-  const Stopwatch watch;
   data_.merge();
   gather_cursors();
   if (context_.trainers.rank() == 0) {

@@ -102,21 +102,25 @@ TEST(Resume, ARunThatHadCheckpointsDoesNotBeginAnewInSilence) {
   const auto start = [&](const std::string& resume) { return find_start(Group(), run.path(), resume, {0}); };
   const auto refusal = [&] { return test::error_of([&] { start("auto"); }); };
   EXPECT_FALSE(start("auto"));
-  for (const char* name : {run_file::state, run_file::done}) {
-    run.write(name, R"({"state": "running", "step": 0, "checkpoint": null})");
-    EXPECT_FALSE(start("auto")) << name;
-    run.write(name, R"({"state": "running", "step": 7, "checkpoint": "/disk/run/checkpoints/step-00000007"})");
-    EXPECT_EQ(refusal().exit(), Exit::io);
-    EXPECT_THAT(refusal().what(), HasSubstr((run / name).string() + " names /disk/run/checkpoints/step-00000007"));
-    EXPECT_THAT(refusal().hint(), HasSubstr("mounted"));
-    EXPECT_FALSE(start("never")) << "who says so";
-    run.write(name, "{\"state");  // of a crash
-    EXPECT_FALSE(start("auto")) << name;
-  }
-  fs::create_directories(run.path() / "checkpoints/step-00000004.damaged");
+  const auto none = R"({"state": "running", "step": 0, "checkpoint": null})";
+  const auto seven = R"({"state": "done", "step": 7, "checkpoint": "/disk/run/checkpoints/step-00000007"})";
+  run.write(run_file::done, none);
   EXPECT_FALSE(start("auto"));
-  fs::create_directories(run.path() / "checkpoints/step-00000004.abandoned-0123abcd");
-  EXPECT_THAT(refusal().what(), HasSubstr("step-00000004.abandoned-0123abcd is there"));
+  run.write(run_file::done, seven);
+  EXPECT_EQ(refusal().exit(), Exit::io);
+  EXPECT_THAT(refusal().what(), HasSubstr("/disk/run/checkpoints/step-00000007 was the newest checkpoint"));
+  EXPECT_THAT(refusal().hint(), HasSubstr("mounted"));
+  EXPECT_FALSE(start("never")) << "who says so";
+  run.write(run_file::state, none);
+  EXPECT_FALSE(start("auto")) << "and that start was killed before its first save";
+  run.write(run_file::state, seven);
+  EXPECT_EQ(refusal().exit(), Exit::io);
+  run.write(run_file::done, none);
+  run.write(run_file::state, "{\"state");  // of a crash
+  EXPECT_FALSE(start("auto"));
+  run.write(run_file::state, seven);
+  fs::create_directories(run.path() / "checkpoints/step-00000007.damaged");
+  EXPECT_FALSE(start("auto")) << "there is nothing to go on from";
 }
 
 TEST(UsedUp, ADamagedFileIsNoMistakeOfTheProgram) {

@@ -188,6 +188,12 @@ TEST(LineFiles, OfARunThatABranchIsWrittenOverLieBesideIt) {
   std::filesystem::create_directories(run.path() / "checkpoints" / step_name(2));
   cut_line_files(run.path(), 2);  // it was killed before its first save, and the run itself goes on
   EXPECT_EQ(read_file(path), lines);
+
+  test::TempDir branch;  // in a folder of its own, killed and started in the same way again
+  const auto own = branch.write("metrics.jsonl", "{\"step\":131,\"loss\":0.1}\n");
+  cut_line_files(branch.path(), 130, /*elsewhere=*/true);
+  EXPECT_EQ(read_file(own), "");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(branch.path()), {}), 1) << "nobody needs them";
 }
 
 // They are looked for in blocks of 1 MiB, from the end.

@@ -533,10 +533,12 @@ TEST(BadShare, ArchivesThatBreakAtTheirBeginningCountAsArchives) {
     return ledger;
   };
   const DataPlan many = plan_of_archives(200), some = plan_of_archives(12), few = plan_of_archives(4);
-  EXPECT_EQ(message_of(ledger_of(many, 20, 100), many, 0.2, false), "");
+  EXPECT_EQ(message_of(ledger_of(many, 40, 100), many, 0.2, false), "");
   EXPECT_EQ(message_of(ledger_of(many, 60, 99), many, 0.2, false), "") << "too few to tell";
-  EXPECT_THAT(message_of(ledger_of(many, 21, 100), many, 0.2, false),
-              HasSubstr("21 of 100 archives are broken before any sample"));
+  EXPECT_THAT(message_of(ledger_of(many, 41, 100), many, 0.2, false),
+              HasSubstr("41 of 100 archives are broken before any row"));
+  EXPECT_THAT(message_of(ledger_of(many, 41, 200), many, 0.2, true), HasSubstr("41 of 200 archives"));
+  EXPECT_EQ(message_of(ledger_of(some, 1, 12), some, 0.05, true), "") << "one alone";
   EXPECT_EQ(message_of(ledger_of(some, 3, 12), some, 0.2, false), "");
   EXPECT_THAT(message_of(ledger_of(some, 3, 12), some, 0.2, true), HasSubstr("3 of 12 archives"));
   EXPECT_EQ(message_of(ledger_of(few, 3, 4), few, 0.2, true), "") << "what is left is trained on";

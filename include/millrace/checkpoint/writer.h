@@ -21,9 +21,11 @@ class FilePlan;
 class ReadBack;
 class Snapshot;
 
-// Of checkpoints in the run's folder that a killed run has left half written or half deleted, or that have proved to be
-// damaged: CheckpointWriter removes them, the latter where a save finds no room.
+// Of checkpoints in the run's folder that a killed run has left half written or half deleted: CheckpointWriter removes
+// them.
 std::uintmax_t leftover_bytes(const std::filesystem::path& run_dir);
+// Of those that have proved to be damaged: it removes them where a save has failed, for want of room perhaps.
+std::uintmax_t damaged_bytes(const std::filesystem::path& run_dir);
 // The same without one; `checkpoints`: the folder that they lie in.
 void remove_leftover_checkpoints(const std::filesystem::path& checkpoints);
 
@@ -73,6 +75,9 @@ class CheckpointWriter {
   Found settle();
   // Instead of `settle`, when there is no time: older ones stay.
   void give_up_reading_back();
+  // Behind a save that has failed: deletes what is damaged; whether there was any, so that another try may do.
+  // Collective.
+  bool make_room();
 
   // True while this rank is writing or reading back.
   bool busy() const;

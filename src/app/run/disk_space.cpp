@@ -66,7 +66,7 @@ void check_disk_space(const std::filesystem::path& run_dir, const CheckpointSpac
   std::error_code error;
   const auto available = std::filesystem::space(folder, error).available;
   if (error) return;  // what cannot be asked is found out when something is written
-  const auto free = available + leftover_bytes(run_dir);
+  const auto free = available + leftover_bytes(run_dir) + damaged_bytes(run_dir);
   if (free < space.bytes)
     throw Error(Exit::io,
                 fmt::format("run.dir: {} are free on the disk of {}, a checkpoint takes {}", format_bytes(free),

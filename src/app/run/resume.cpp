@@ -28,29 +28,30 @@ static void refuse_no_checkpoint(const std::filesystem::path& resume) {
       there.empty() ? "auto, never, or a folder such as RUN/checkpoints/step-00001000" : "this run has" + there);
 }
 
-// The folder of checkpoints may lie on a disk that is not mounted, and lines of the whole history would go. A STATE
-// that cannot be read tells nothing.
+// What STATE, else DONE, names as the newest checkpoint; nothing where both say that there is none, or are not there.
 static std::optional<std::string> checkpoint_of_before(const std::filesystem::path& run_dir) {
   for (const char* name : {run_file::state, run_file::done}) try {
       const auto json = nlohmann::json::parse(read_file(run_dir / name));
-      if (const auto& found = json.at("checkpoint"); found.is_string())
-        return fmt::format("{} names {}", (run_dir / name).string(), found.get<std::string>());
-    } catch (const std::exception&) {
+      const auto& checkpoint = json.at("checkpoint");
+      return checkpoint.is_string() ? std::optional(checkpoint.get<std::string>()) : std::nullopt;
+    } catch (const std::exception&) {  // a crash may have cut it short
     }
-  std::error_code error;
-  for (const auto& entry : list_folder(checkpoints_in(run_dir), error))
-    if (const auto path = entry.path();
-        path.extension().string().starts_with(".abandoned-") && step_of_name(path.stem().string()))
-      return fmt::format("{} is there, which no start goes on from", path.string());
   return std::nullopt;
 }
 
+// The folder of checkpoints may lie on a disk that is not mounted, and lines of the whole history would go.
 static void refuse_lost_checkpoints(const std::filesystem::path& run_dir) {
   const auto before = checkpoint_of_before(run_dir);
   if (!before) return;
-  throw Error(Exit::io, fmt::format("{}, and there is no checkpoint in {}", *before, checkpoints_in(run_dir).string()),
-              "is their disk mounted? checkpoint.resume=PATH goes on from one elsewhere; to begin anew take another "
-              "run.dir, or checkpoint.resume=never for one start");
+  const auto checkpoints = checkpoints_in(run_dir);
+  std::error_code error;  // the only one has proved to be damaged, behind which this process was killed
+  if (std::filesystem::exists(checkpoints / (place_of_checkpoint(*before).filename().string() + ".damaged"), error))
+    return;
+  throw Error(Exit::io,
+              fmt::format("{} was the newest checkpoint of {}, and there is none in {}", *before, run_dir.string(),
+                          checkpoints.string()),
+              "is their disk mounted? One that lies elsewhere goes there, or a link to it; to begin anew take another "
+              "run.dir, or checkpoint.resume=never until it has saved");
 }
 
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,

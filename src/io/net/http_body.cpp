@@ -56,8 +56,8 @@ void HttpBody::wait_for_bytes() {
   curl_multi_perform(multi_, &running);
   if (const CURLMsg* const message = curl_multi_info_read(multi_, &left); message && message->msg == CURLMSG_DONE) {
     const auto size = std::max<std::uint64_t>(total_, size_ ? static_cast<std::uint64_t>(*size_) : 0);
-    const bool is_short = received_ < size;  // a part of what was asked for
-    refuse_odd_answer();                     // which may have had no body
+    const bool is_short = received_ < size;                       // a part of what was asked for
+    if (message->data.result == CURLE_OK) refuse_odd_answer({});  // which may have had no body
     done_ = message->data.result == CURLE_OK && !is_short && odd_answer_.empty();
     if (!done_) retry_or_fail(message->data.result == CURLE_OK ? CURLE_PARTIAL_FILE : message->data.result);
   } else if (pending_.empty()) {
@@ -101,7 +101,7 @@ std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, v
   auto& body = *static_cast<HttpBody*>(self);
   const std::size_t bytes = size * count;
   body.last_byte_ = Clock::now();
-  if (!std::exchange(body.answered_, true) && !body.accept_answer()) return no_count;
+  if (!std::exchange(body.answered_, true) && !body.accept_answer({data, bytes})) return no_count;
   const std::size_t repeated = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, body.to_skip_));
   body.to_skip_ -= repeated;
   body.pending_.append(data + repeated, bytes - repeated);
@@ -110,17 +110,20 @@ std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, v
 }
 
 // In place of an archive: the page of a login or a portal, or the promise of an answer to come. What an image of a list
-// is, its decoder says.
-void HttpBody::refuse_odd_answer() {
-  long status = 0;
+// is, its decoder says. `beginning`: of the body; servers may call anything text/html.
+void HttpBody::refuse_odd_answer(std::string_view beginning) {
+  long status = 0;  // stays 0 without an answer
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
-  if (options_.time_limit || status >= 400) return;
+  if (options_.time_limit || status == 0 || status >= 400) return;
   if (status != 200 && status != 206) odd_answer_ = fmt::format("it answers with status {}", status);
-  if (headers_.find("content-type").value_or("").starts_with("text/html")) odd_answer_ = "it answers with a page";
+  const auto text = beginning.find_first_not_of("\xEF\xBB\xBF \t\r\n");
+  if (text != beginning.npos && beginning[text] == '<' &&
+      headers_.find("content-type").value_or("").starts_with("text/html"))
+    odd_answer_ = "it answers with a page";
 }
 
-bool HttpBody::accept_answer() {
-  refuse_odd_answer();
+bool HttpBody::accept_answer(std::string_view beginning) {
+  refuse_odd_answer(beginning);
   if (!odd_answer_.empty()) return false;
   long status = 0;
   curl_off_t length = -1;

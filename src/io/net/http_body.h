@@ -26,8 +26,9 @@ class HttpBody final : public ByteStream {
 
   static std::size_t receive(char* data, std::size_t size, std::size_t count, void* self);
   static std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* self);
-  void refuse_odd_answer();
-  bool accept_answer();  // looks at the head of an answer; false when it belongs to other content than before
+  void refuse_odd_answer(std::string_view beginning);
+  // Looks at the head of an answer; false when it is none, or belongs to other content than before.
+  bool accept_answer(std::string_view beginning);
 
   void start();
   void stop();

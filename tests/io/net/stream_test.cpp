@@ -200,6 +200,7 @@ TEST(Http, WhatIsNoArchiveIsNotReadAsOne) {
     std::string header;
     const char* why;
   } const cases[] = {{"200 OK", "<html>", page, "answers with a page"},
+                     {"200 OK", "\xEF\xBB\xBF\n <!doctype html>", page, "answers with a page"},
                      {"202 Accepted", "{}", "", "answers with status 202"},
                      {"204 No Content", "", "", "answers with status 204"},
                      {"302 Found", "", "", "answers with status 302"}};
@@ -214,6 +215,21 @@ TEST(Http, WhatIsNoArchiveIsNotReadAsOne) {
       EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(Http, AnArchiveMayBeCalledAPage) {
+  HttpServer server([](const HttpRequest& request) {
+    return range_answer(request, "00001.jpg <and so on>", SIZE_MAX, "Content-Type: text/html\r\n");
+  });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), "00001.jpg <and so on>");
+}
+
+// Nobody answers for a while: that is retried as before, and says why.
+TEST(Http, AServerThatDoesNotAnswerGivesNoOddAnswer) {
+  HttpServer server(
+      [](const HttpRequest& request) { return request.number < 2 ? std::string() : range_answer(request, "body"); });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), "body");
+  EXPECT_EQ(server.connections(), 3);
 }
 
 TEST(Http, ARestThatIsMissingIsAskedForAgain) {
