@@ -99,9 +99,11 @@ void check_lists(const DownloadConfig& config) {
   const fs::path out = config.out.value;
   const std::string difference = first_difference(read_known_lists(lists_file(out)), present_lists(config));
   if (difference.empty()) return;
-  throw Error(Exit::usage, fmt::format("{} holds archives of other lists: {}", out.string(), difference),
-              "choose another download.out, or the lists of before; new ones may only come behind them. Where the same "
-              "lists were only moved, write their new paths into download.lists there");
+  throw Error(
+      Exit::usage, fmt::format("{} holds archives of other lists: {}", out.string(), difference),
+      fmt::format("choose another download.out, or the lists of before; new ones may only come behind them. Where "
+                  "the same lists were only moved, write their new paths into {} there",
+                  lists_file(out).filename().string()));
 }
 
 // An archive may have the name of a list: 00000.parquet.
