@@ -92,8 +92,7 @@ static void check_quoted(const std::vector<std::string>& arguments, std::size_t 
   const auto name = argument.substr(0, argument.find('='));
   throw Error(Exit::usage, fmt::format("unknown option {}{}", argument, config::did_you_mean(name, known)),
               "settings are given as section.key=value, without dashes; see --help, and docs/coming-from-python.md for "
-              "what stands "
-              "for other programs' options");
+              "what stands for other programs' options");
 }
 
 // Takes the overrides; returns what is left, options with their values and paths.

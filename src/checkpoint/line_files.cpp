@@ -101,13 +101,13 @@ void shorten(const fs::path& path, std::uint64_t end) {
   if (error) fail(Exit::io, "cannot shorten {}: {}", path.string(), error.message());
 }
 
+bool holds_lines_up_to(const fs::path& path, std::int64_t step) {
+  return fs::exists(path) && end_of_lines(InputFile(path.string()), step) > 0;
+}
+
 // Drops the lines beyond `last_step`, and one that a crash has cut short. Nothing where there is no file.
 void drop_lines_beyond(const fs::path& path, std::int64_t last_step) {
   if (fs::exists(path)) shorten(path, end_of_lines(InputFile(path.string()), last_step));
-}
-
-bool holds_lines_up_to(const fs::path& path, std::int64_t step) {
-  return fs::exists(path) && end_of_lines(InputFile(path.string()), step) > 0;
 }
 
 // The same, but what goes lies beside the file then.

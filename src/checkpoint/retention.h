@@ -28,7 +28,7 @@ void keep_for_good(const std::filesystem::path& checkpoint);
 // False, with a warning, where it keeps its name.
 bool put_aside(const std::filesystem::path& checkpoint);
 
-// Deletes those, to make room for the next checkpoint; whether there were some.
+// Deletes what was put aside, to make room for the next checkpoint; whether there was some of it.
 bool remove_damaged_checkpoints(const std::filesystem::path& checkpoints);
 
 // Deletes what is older than the newest `keep` up to `newest`, but for what is marked to stay. What is newer counts for

@@ -37,16 +37,16 @@ void forget();
 void blame_this_rank();
 bool is_this_rank_to_blame();
 
-// Call in a catch block, before the stack unwinds. Writes this rank's fault file (write_own), unless all ranks agreed
-// on the error or it came from another rank (of bad data or numbers, on which all agree, the one that speaks_for_run
-// has the file), and ends the process in 60 s even if a destructor hangs: it may wait for a
-// rank or a file system that does not answer. Does nothing before report_to.
-void begin_leaving();
 // From now on an exception that ends the process at once, thrown by a destructor while another unwinds (LibTorch's do
 // so of pinned memory when the GPU is gone) or by a thread that catches none, is written like one of this rank's own,
 // told on stderr, and becomes the exit code. Without an exception the process aborts.
 void tell_at_terminate();
 
+// Call in a catch block, before the stack unwinds. Writes this rank's fault file (write_own), unless all ranks agreed
+// on the error or it came from another rank (of bad data or numbers, on which all agree, the one that speaks_for_run
+// has the file), and ends the process in 60 s even if a destructor hangs: it may wait for a rank or a file system that
+// does not answer. Does nothing before report_to.
+void begin_leaving();
 // Call in a catch block too: whether this rank tells why the run failed. The lowest rank of those that agreed on the
 // error does, or the one with an error of its own.
 bool speaks_for_run();
