@@ -1,12 +1,14 @@
 #include "cached_archive.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "millrace/core/abandoned.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/json.h"
+#include "millrace/latents/cached_source.h"
 #include "millrace/latents/latent_cache.h"
 
 namespace millrace {
@@ -58,6 +60,9 @@ std::vector<fs::path> files_in(const fs::path& folder, bool is_finished) {
 }
 
 }  // namespace
+
+CachedArchive::File::File(LatentFileInfo read)
+    : info(std::move(read)), last_row(info.rows.empty() ? 0 : std::ranges::max(info.rows)) {}
 
 CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape)
     : folder_(latent_folder(cache, archive.name)),
@@ -146,9 +151,15 @@ const std::string* CachedArchive::non_finite(const CachedPlace& place) const {
   return found == samples.end() ? nullptr : &found->second;
 }
 
+// A reader goes through the rows in their order, so a file whose last one lies behind it is done with. Where too many
+// take turns, all but the newest stay, which so serve some of the rows.
 EncodedSample CachedArchive::load(const CachedPlace& place, Opened& opened) const {
-  opened = open(*files_[place.file]);
-  return opened->read(place.index);
+  if (!opened.contains(place.file)) {
+    std::erase_if(opened, [&](const auto& held) { return files_[held.first]->last_row < place.row; });
+    if (opened.size() == cached_files_of_a_reader) opened.erase(std::prev(opened.end()));
+    opened[place.file] = open(*files_[place.file]);
+  }
+  return opened[place.file]->read(place.index);
 }
 
 std::optional<EncodedSample> CachedArchive::try_load(const CachedPlace& place, Opened& opened) const {
@@ -164,7 +175,7 @@ std::optional<EncodedSample> CachedArchive::try_load(const CachedPlace& place, O
   }
 }
 
-CachedArchive::Opened CachedArchive::open(File& file) const {
+std::shared_ptr<const LatentFile> CachedArchive::open(File& file) const {
   std::lock_guard lock(file.mutex);
   if (auto opened = file.opened.lock()) return opened;
   if (!file.verified && hash_file(file.info.path) != file.info.digest)

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,8 +47,9 @@ class CachedArchive {
   // Id of a sample whose encoding is stored, but not finite.
   const std::string* non_finite(const CachedPlace& place) const;
 
-  // The file that was read last: as long as it is held, it stays open.
-  using Opened = std::shared_ptr<const LatentFile>;
+  // The files that a reader is in, by their numbers: as long as they are held, they stay open. Where several ranks have
+  // made a cache, each in files of its own, the rows of a split alternate between those.
+  using Opened = std::map<std::uint32_t, std::shared_ptr<const LatentFile>>;
   // Error(io) when the file is damaged; its digest is checked before its first use.
   EncodedSample load(const CachedPlace& place, Opened& opened) const;
   // Nothing when the file is damaged, which is said once. StorageError when it cannot be read now.
@@ -55,16 +57,16 @@ class CachedArchive {
 
  private:
   struct File {
-    explicit File(LatentFileInfo read) : info(std::move(read)) {}
+    explicit File(LatentFileInfo read);
     LatentFileInfo info;
+    std::uint64_t last_row;
     std::atomic<bool> damaged = false;
     std::mutex mutex;
     bool verified = false;
     std::weak_ptr<const LatentFile> opened;
   };
   void add(const fs::path& path, const Archive& archive);
-  Opened open(File& file) const;
-
+  std::shared_ptr<const LatentFile> open(File& file) const;
   std::optional<std::uint64_t> find_end() const;
 
   const fs::path folder_;

@@ -18,6 +18,7 @@
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/dataset/retrying_source.h"
+#include "millrace/latents/cached_source.h"
 
 namespace millrace {
 
@@ -350,7 +351,8 @@ StripeStream::~StripeStream() = default;
 void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
   std::lock_guard lock(impl_->mutex);
   ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
-  allow_open_files(4 * (impl_->stripes.size() + 1));  // every stripe keeps an archive open; a transfer has sockets
+  // Every stripe keeps an archive open, of which a transfer has sockets, and latent files.
+  allow_open_files((4 + cached_files_of_a_reader) * (impl_->stripes.size() + 1));
   impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->order, impl_->source, stripe, from);
   if (from != StripeCursor{}) impl_->first_sample_guard.found_sample();  // before: cursors move with samples
 }

@@ -246,6 +246,38 @@ TEST_F(LatentCache, AFileThatIsWrittenInPiecesHoldsEachRowOnce) {
   }
 }
 
+// As several ranks have made them, whose rows alternate: to open one takes as long as to read a hundred rows.
+TEST_F(LatentCache, FilesWhoseRowsAlternateStayOpenUntilTheirLastRow) {
+  const auto read_all = [&](std::uint32_t archive, std::uint64_t rows, std::uint64_t files) {
+    for (std::uint64_t first = 0; first < files; ++first) store(cache, source, archive, range(first, rows, files));
+    const CachedArchive cached(cache, source.manifest().archives[archive], shape);
+    CachedArchive::Opened opened;
+    std::vector<std::size_t> open;  // after each row that is no rejected one
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const CachedPlace place = cached.find(row).front();
+      if (place.rejected()) continue;
+      EXPECT_EQ(cached.load(place, opened).ref.id, source.id(archive, row));
+      open.push_back(opened.size());
+    }
+    return open;
+  };
+  EXPECT_THAT(read_all(0, 17, 3), ElementsAre(1, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3)) << "row 1 is a rejected one";
+  EXPECT_THAT(read_all(2, 17, 17), testing::Each(1)) << "each is read up";
+}
+
+// One more than a reader holds, and each has a row behind all others.
+TEST_F(LatentCache, AReaderHoldsSixteenFilesOpen) {
+  constexpr std::uint64_t files = cached_files_of_a_reader + 1;
+  const FakeSource long_source({Rows(3 * files)}, "bytes of an image");
+  for (std::uint64_t first = 0; first < files; ++first) store(cache, long_source, 0, range(first, 3 * files, files));
+  const CachedArchive cached(cache, long_source.manifest().archives[0], shape);
+  CachedArchive::Opened opened;
+  for (std::uint64_t row = 0; row < 3 * files; ++row) {
+    EXPECT_EQ(cached.load(cached.find(row).front(), opened).ref.id, long_source.id(0, row));
+    if (row < 2 * files) EXPECT_EQ(opened.size(), std::min<std::size_t>(row + 1, cached_files_of_a_reader)) << row;
+  }
+}
+
 TEST_F(LatentCache, MixesCachedAndOriginalRowsInPlace) {
   store(cache, source, 1, {0, 1, 2, 6});
   store(cache, source, 1, {8, 9});

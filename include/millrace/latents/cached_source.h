@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <memory>
 
 #include "millrace/core/files.h"
@@ -6,6 +7,10 @@
 #include "millrace/dataset/source.h"
 
 namespace millrace {
+
+// Of latent files that a split's reader holds open: where several ranks have made a cache, the rows of a split may
+// alternate between as many files.
+inline constexpr std::size_t cached_files_of_a_reader = 16;
 
 enum class CachedValues {
   full,       // encodings with ids, for training
