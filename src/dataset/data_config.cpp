@@ -120,7 +120,7 @@ void DataConfig::describe(config::Section& s) {
   s.section("images", images, "which images are taken, and how their files are read");
   s.key("shuffle_block", shuffle_block, "rows of one stripe that are shuffled together; 1 = none").at_least(1);
   s.renamed("shuffle_buffer", "shuffle_block", "rows of one stripe that are shuffled together");
-  s.key("threads", threads, "readers and transformers per producer; auto = the cores given to the process").at_least(1);
+  s.key("threads", threads, "readers and transformers per producer; auto = threads").at_least(1);
   s.key("stripes", stripes,
         "sequences of samples that a run is made of, constant over restarts; a divisor of batch.global")
       .at_least(1);

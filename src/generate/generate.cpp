@@ -123,8 +123,14 @@ void GenerateConfig::describe(config::Section& section) {
                {"unipc", SchedulerClass::unipc_multistep}},
               "how the noise is removed; null = as the pipeline's scheduler file says");
   section.key("seed", seed, "of the first image's noise; the following have seed + 1, seed + 2, ...");
-  section.key("height", height, "pixels; auto = what the U-Net was made for").at_least(8);
-  section.key("width", width, "pixels; auto = what the U-Net was made for").at_least(8);
+  section
+      .key("height", height,
+           "pixels; auto = what the U-Net was made for, in evaluate --run the run's transform.resolution")
+      .at_least(8);
+  section
+      .key("width", width,
+           "pixels; auto = what the U-Net was made for, in evaluate --run the run's transform.resolution")
+      .at_least(8);
   section.key("batch_size", batch_size, "images that are made together").at_least(1);
   section.key("negative_prompt", negative_prompt, "what the images should not show");
   section.key(

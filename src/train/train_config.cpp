@@ -19,8 +19,10 @@ void CheckpointConfig::describe(config::Section& section) {
            "the first checkpoint at or after each multiple of this is kept for good; null = none")
       .above(0);
   section.key("resume", resume, "auto = the newest good checkpoint of run.dir, never, or the folder of a checkpoint");
-  section.key("allow_changes", allow_changes,
-              "continue although the seed, data, batch, stripes, transform or model differ");
+  section.key(
+      "allow_changes", allow_changes,
+      "continue although run.seed, the data, batch.global, the transform, the tokenizer, the encoders or what the "
+      "U-Net predicts differ; never with the weights of another network");
 }
 
 void PicturesConfig::describe(config::Section& section) {
