@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "abandon.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/core/append_file.h"
 #include "millrace/core/error.h"
@@ -17,7 +18,6 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/io/input_file.h"
-#include "retention.h"
 
 namespace millrace {
 namespace {

@@ -1,16 +1,14 @@
-#include "retention.h"
+#include "millrace/checkpoint/retention.h"
 
-#include <cstdio>
 #include <ranges>
 #include <regex>
 #include <vector>
 
+#include "abandon.h"
 #include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/core/files.h"
-#include "millrace/core/hash.h"
 #include "millrace/core/log.h"
-#include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/core/units.h"
@@ -75,16 +73,18 @@ static std::uintmax_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-std::uintmax_t leftover_bytes(const fs::path& run_dir) {
+static std::uintmax_t bytes_in(const std::vector<fs::path>& folders) {
   std::uintmax_t bytes = 0;
-  for (const auto& path : leftovers_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
+  for (const auto& folder : folders) bytes += bytes_in(folder);
   return bytes;
 }
 
+std::uintmax_t leftover_bytes(const fs::path& run_dir) {
+  return bytes_in(leftovers_in(checkpoints_in(run_dir)));
+}
+
 std::uintmax_t damaged_bytes(const fs::path& run_dir) {
-  std::uintmax_t bytes = 0;
-  for (const auto& path : damaged_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
-  return bytes;
+  return bytes_in(damaged_in(checkpoints_in(run_dir)));
 }
 
 void tell_of_abandoned(const fs::path& run_dir) {
@@ -102,21 +102,6 @@ void tell_of_abandoned(const fs::path& run_dir) {
         "{}: {} *.abandoned-* there and in checkpoints, of times that are not continued, take {}; remove them when "
         "nobody wants to go back there",
         run_dir.string(), count, format_bytes(bytes));
-}
-
-// In containers a process may have the name of an earlier one.
-static fs::path free_name(const fs::path& path) {
-  for (int life = 0;; ++life) {
-    const auto digest = hash64(fmt::format("{}{}", process_name(), life)) >> 32;
-    auto name = fmt::format("{}.abandoned-{:08x}", path.string(), digest);
-    if (!fs::exists(name)) return name;
-  }
-}
-
-void abandon(const fs::path& path) {
-  const auto name = free_name(path);
-  if (std::rename(path.c_str(), name.c_str()) != 0) fail_errno("cannot rename", path);
-  log::warning("{} is not continued: renamed to {}", path.string(), name.filename().string());
 }
 
 // The newest last: a start behind a kill in between goes on from it, and has all its lines.

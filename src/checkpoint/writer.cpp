@@ -9,6 +9,7 @@
 #include "millrace/checkpoint/file_plan.h"
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/retention.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
 #include "millrace/comm/world.h"
@@ -24,7 +25,6 @@
 #include "millrace/io/safetensors_writer.h"
 #include "millrace/nn/device.h"
 #include "read_back.h"
-#include "retention.h"
 #include "snapshot.h"
 
 namespace millrace {

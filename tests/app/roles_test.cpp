@@ -8,6 +8,7 @@
 #include "train/micro_batch.h"
 #include "train/roles.h"
 #include "train/routing.h"
+#include "train/run_memory.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "retention.h"
+#include "millrace/checkpoint/retention.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -419,7 +419,7 @@ TEST(Plan, MemoryFollowsTheSettings) {
   EXPECT_LT(memory("parallel.strategy=full_shard"), base - 3);
 }
 
-// What the start of a run has told, "about 594 MiB of the 11.7 GiB that each trainer of this host may have".
+// What the start of a run has told, "about 594 MiB of the 11.7 GiB that each rank of this host may have".
 struct ToldMemory {
   double gib = 0;
   std::string of;
@@ -427,8 +427,7 @@ struct ToldMemory {
 ToldMemory told_memory(const std::string& run) {
   const auto log = read(workshop() / run / "log/rank-00000.log");
   std::smatch found;
-  if (!std::regex_search(log, found,
-                         std::regex("about ([0-9.]+ [A-Z])iB of the ([0-9.]+ [A-Z]iB) that each trainer"))) {
+  if (!std::regex_search(log, found, std::regex("about ([0-9.]+ [A-Z])iB of the ([0-9.]+ [A-Z]iB) that each rank"))) {
     ADD_FAILURE() << log;
     return {};
   }
@@ -483,7 +482,7 @@ TEST(Plan, MemoryIsAboutWhatARunTakes) {
 TEST(Plan, AStartWarnsOfMoreThanTheHostHas) {
   const auto outcome = shell(signal_once(
       train("vast", "transform.resolution=64 batch.global=4194304 batch.micro=4194304"), "USR1",
-      workshop() / "vast/log/rank-00000.log", "of the .* that each trainer of this host may have: it may not suffice"));
+      workshop() / "vast/log/rank-00000.log", "of the .* that each rank of this host may have: it may not suffice"));
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
   expect_mentions(outcome, "it may not suffice");
 }

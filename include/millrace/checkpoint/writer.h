@@ -21,15 +21,6 @@ class FilePlan;
 class ReadBack;
 class Snapshot;
 
-// Of checkpoints in the run's folder that a killed run has left half written or half deleted: CheckpointWriter removes
-// them.
-std::uintmax_t leftover_bytes(const std::filesystem::path& run_dir);
-// The same without one; `checkpoints`: the folder that they lie in.
-void remove_leftover_checkpoints(const std::filesystem::path& checkpoints);
-// Of checkpoints that have proved to be damaged: CheckpointWriter removes them where a save has failed, for want of
-// room perhaps.
-std::uintmax_t damaged_bytes(const std::filesystem::path& run_dir);
-
 // Writes checkpoints (reader.h) in the background from a host copy, one at a time:
 //
 //   start: copy, begin to write  ->  commit: publish, begin to read it back  ->  settle: delete older ones

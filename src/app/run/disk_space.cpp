@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "millrace/checkpoint/reader.h"
-#include "millrace/checkpoint/writer.h"
+#include "millrace/checkpoint/retention.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"

@@ -9,7 +9,7 @@
 
 #include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
-#include "millrace/checkpoint/writer.h"
+#include "millrace/checkpoint/retention.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
 #include "millrace/core/abandoned.h"

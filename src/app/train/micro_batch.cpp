@@ -43,9 +43,4 @@ int choose_micro_batch(const Routing& routing, int global_batch, int fitting) {
   return (share + turns - 1) / turns;
 }
 
-std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices) {
-  const auto sharing = static_cast<std::uint64_t>(std::ranges::count(devices, device));
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, std::uint64_t{1} << 50) / sharing);
-}
-
 }  // namespace millrace

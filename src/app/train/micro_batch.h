@@ -1,7 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "millrace/parallel/shard_plan.h"
 #include "train/routing.h"
@@ -23,9 +21,5 @@ void check_passes(const Routing& routing, const ShardPlan& shards, int micro_bat
 // them; else the smallest of those that cut the largest share into as few as can be, so that its last one is hardly
 // smaller.
 int choose_micro_batch(const Routing& routing, int global_batch, int fitting);
-
-// Of a device with so many bytes what one rank may have, if all who share it have as much. `devices`: the name of every
-// rank's.
-std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices);
 
 }  // namespace millrace

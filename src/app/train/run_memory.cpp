@@ -144,6 +144,11 @@ StateMemory RunMemory::state_of(const ShardPlan& shards) const {
                            /*overlaps=*/on_gpus());
 }
 
+std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices) {
+  const auto sharing = static_cast<std::uint64_t>(std::ranges::count(devices, device));
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, std::uint64_t{1} << 50) / sharing);
+}
+
 int fitting_batch(double limit, const std::function<double(int)>& bytes) {
   int fits = 0, beyond = 1;
   while (beyond <= 4096 && bytes(beyond) <= limit) fits = std::exchange(beyond, 2 * beyond);

@@ -79,6 +79,10 @@ class RunMemory {
   const torch::Dtype train_dtype_, encode_dtype_;
 };
 
+// Of a device with so many bytes what one rank may have, if all who share it have as much. `devices`: the name of every
+// rank's.
+std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices);
+
 // The most images, 8,191 at most, for which `bytes` is within the limit; 0 where it is for none.
 int fitting_batch(double limit, const std::function<double(int)>& bytes);
 

@@ -2,13 +2,9 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "millrace/core/log.h"
-#include "millrace/core/node_memory.h"
 #include "millrace/core/units.h"
 #include "millrace/nn/device.h"
-#include "millrace/nn/gpu_identity.h"
 #include "millrace/nn/gpu_watch.h"
 #include "train/complaints.h"
 
@@ -104,13 +100,6 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 
-// What a trainer may have, if all on its device have as much.
-static std::uint64_t memory_of_trainer(const Session& session, const TrainPlan& plan) {
-  if (session.device.is_cuda()) return gpu_identity(session.device).total_bytes;
-  const auto is_here = [&](int rank) { return session.world.hosts().at(rank) == session.world.host(); };
-  return node_memory_bytes() / static_cast<std::uint64_t>(std::ranges::count_if(plan.roles.trainers, is_here));
-}
-
 void log_planned_memory(const Session& session, const TrainPlan& plan) {
   const auto device = session.device;
   constexpr double program_bytes = 0;  // of files, which the ranks of a host share and the kernel may drop
@@ -122,15 +111,14 @@ void log_planned_memory(const Session& session, const TrainPlan& plan) {
   const bool encodes = trainers_encode(plan);
   const double planned = memory.trainer(plan.micro_batch, plan.shards, encodes);
   const double copy = memory.copy_for_checkpoints(plan.shards);
-  const auto total = static_cast<double>(memory_of_trainer(session, plan));
+  const auto total = static_cast<double>(plan.own_memory);
   const auto size = [](double bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
   // A larger copy finds no room whenever it is looked for. A smaller one may find some between two steps, and the next
   // step then lacks it.
   const double left_by_state = total - static_cast<double>(tensors.state.lasting());
-  const auto text =
-      fmt::format("with {}{} about {} of the {}", encodes ? "the encoders and " : "",
-                  device.is_cuda() ? "CUDA" : "buffers", size(planned),
-                  device.is_cuda() ? "GPU's " + size(total) : size(total) + " that each trainer of this host may have");
+  const auto text = fmt::format(
+      "with {}{} about {} of the {}", encodes ? "the encoders and " : "", device.is_cuda() ? "CUDA" : "buffers",
+      size(planned), device.is_cuda() ? "GPU's " + size(total) : size(total) + " that each rank of this host may have");
   if (planned <= total) {
     log::info("{}", text);
   } else if (planned - copy <= total && copy > left_by_state) {

@@ -125,7 +125,6 @@ void plan_roles(const Session& session, TrainPlan& plan) {
   });
 }
 
-// What this rank may have of its device, if all who share it have as much.
 static std::int64_t own_memory(const Session& session) {
   const auto& world = session.world.group();
   struct Device {
@@ -172,8 +171,7 @@ static int plan_micro_batch(const Session& session, const TrainPlan& plan) {
   const auto& world = session.world.group();
   if (plan.config.batch.micro.value) return *plan.config.batch.micro.value;
   const bool trains = plan.roles.trains(world.rank());
-  const auto own = own_memory(session);
-  const auto least = world.smallest(trains ? own : std::numeric_limits<std::int64_t>::max());
+  const auto least = world.smallest(trains ? plan.own_memory : std::numeric_limits<std::int64_t>::max());
   const bool decides = world.rank() == plan.roles.trainers.front();
   const int micro = on_all(world, [&] { return decides ? fit_micro_batch(plan, session.device, least) : 0; });
   return static_cast<int>(world.largest(micro));
@@ -252,6 +250,7 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
     if (captions && !report.is_set("objective.caption_dropout")) plan.problems.push_back(*captions);
     plan.routing = plan_routing(plan.roles, stripes);
   });
+  plan.own_memory = own_memory(session);
   plan.micro_batch = plan_micro_batch(session, plan);
   plan.micro_batch =
       on_all(world, [&] { return micro_batch_of_share(plan.routing, c.batch.global, plan.micro_batch); });

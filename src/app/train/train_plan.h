@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -25,7 +26,7 @@
 // the same, so that it judges what `train` does.
 namespace millrace {
 
-// The same on every rank, but for shuffle.rows.
+// The same on every rank, but for shuffle.rows and own_memory.
 struct TrainPlan {
   const TrainConfig& config;
   PipelineFolder pipeline = {};
@@ -38,9 +39,10 @@ struct TrainPlan {
   DataPlan data = {};
   EncodingPlan encoding = {};
   Routing routing = {};
-  ShufflePlan shuffle = {};    // `train` alone measures rows for it
-  int micro_batch = 0;         // images: batch.micro, or what `auto` stands for
-  int samples_per_stripe = 1;  // and step
+  ShufflePlan shuffle = {};     // `train` alone measures rows for it
+  std::int64_t own_memory = 0;  // bytes that this rank may have of its device, if all who share it have as much
+  int micro_batch = 0;          // images: batch.micro, or what `auto` stands for
+  int samples_per_stripe = 1;   // and step
   TurnSize parcel = {};
   std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
