@@ -12,11 +12,26 @@ std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir) {
   return run_dir / "checkpoints";
 }
 
+namespace {
+
+// Links in its path are followed, and one that stands in its own place.
+bool lies_in(const std::filesystem::path& checkpoints, const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return std::filesystem::equivalent(checkpoint / "..", checkpoints, error);
+}
+
+// That one is not.
+std::filesystem::path folder_of(const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return (std::filesystem::absolute(checkpoint, error) / "").parent_path().parent_path();
+}
+
+}  // namespace
+
 bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint) {
   std::error_code error;
-  const auto spelled = (std::filesystem::absolute(checkpoint, error) / "").parent_path();  // it may be a link there
-  return std::filesystem::equivalent(spelled.parent_path(), checkpoints_in(run_dir), error) ||
-         std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
+  const auto checkpoints = checkpoints_in(run_dir);
+  return lies_in(checkpoints, checkpoint) || std::filesystem::equivalent(folder_of(checkpoint), checkpoints, error);
 }
 
 std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint) {
@@ -26,11 +41,11 @@ std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoin
 }
 
 std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint) {
-  std::error_code error;
-  const auto spelled = (std::filesystem::absolute(checkpoint, error) / "").parent_path();
-  auto run_dir = spelled.parent_path().parent_path();
-  if (is_checkpoint_of(run_dir, checkpoint)) return run_dir;  // also where its checkpoints/ is a link
-  return place_of_checkpoint(checkpoint).parent_path().parent_path();
+  auto run_dir = folder_of(checkpoint).parent_path();
+  if (lies_in(checkpoints_in(run_dir), checkpoint)) return run_dir;  // also where its checkpoints/ is a link
+  const auto folder = place_of_checkpoint(checkpoint).parent_path();
+  const bool is_in_a_run = folder == checkpoints_in(folder.parent_path());
+  return !is_in_a_run && is_checkpoint_of(run_dir, checkpoint) ? run_dir : folder.parent_path();
 }
 
 std::string step_name(std::int64_t step) {

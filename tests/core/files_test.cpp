@@ -398,6 +398,18 @@ TEST(RunFiles, ARunIsFoundFromItsCheckpointHoweverThatIsSpelled) {
   EXPECT_EQ(place_of_checkpoint(root / "gone"), root / "gone");
 }
 
+// To a disk that has room.
+TEST(RunFiles, ACheckpointMayHaveMovedAndLeftALink) {
+  const TempDir dir;
+  fs::create_directories(dir / "archive/step-00000002");
+  fs::create_directories(dir / "run/checkpoints");
+  const auto link = dir / "run/checkpoints/step-00000002";
+  fs::create_directory_symlink(dir / "archive/step-00000002", link);
+  EXPECT_TRUE(is_checkpoint_of(dir / "run", link));
+  EXPECT_EQ(run_of_checkpoint(link), dir / "run");
+  EXPECT_FALSE(is_checkpoint_of(dir / "run", dir / "archive/step-00000002"));
+}
+
 TEST(RunFiles, ARunsCheckpointsMayLieBehindALink) {
   const TempDir dir;
   fs::create_directories(dir / "scratch/step-00000002");

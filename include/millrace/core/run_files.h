@@ -40,11 +40,11 @@ inline constexpr const char* manifest = "MANIFEST.json";  // CheckpointManifest;
 }  // namespace run_file
 
 std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir);
-// Whether a checkpoint lies there, wherever links lead; false where that cannot be told.
+// Whether a checkpoint lies there, or a link to it, as one leaves that moves it away; false where that cannot be told.
 bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint);
 // However its path is spelled, and wherever links lead; the path itself where that cannot be told.
 std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint);
-// The folder of the run that it lies in, and was made by: another one may go on from it.
+// The folder of the run that it lies in, and was made by: another one may go on from it, by a link of its own, too.
 std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint);
 
 std::string step_name(std::int64_t step);  // "step-00002000"
