@@ -8,6 +8,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/text.h"
 #include "millrace/diffusion/sampler.h"
 #include "millrace/generate/sampling.h"
 #include "millrace/models/tensors.h"
@@ -24,6 +25,10 @@ std::int64_t latent_extent(const char* key, const config::Auto<int>& pixels, std
   if (*pixels.value % factor != 0)
     fail(Exit::usage, "generate.{} = {} must be a multiple of {}, the VAE's factor", key, *pixels.value, factor);
   return *pixels.value / factor;
+}
+
+SchedulerConfig chosen_scheduler(const SchedulerConfig& own, const GenerateConfig& config) {
+  return config.sampler ? own.with_class(*config.sampler) : own;
 }
 
 SamplingPlan plan_sampling(const ImageModel& model, const GenerateConfig& config) {
@@ -86,13 +91,17 @@ torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector
 
 }  // namespace
 
-std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config) {
-  const auto& unet = model.unet->config();
-  check_channels(unet, model.vae->config());
-  check_text(unet, model.text_encoder->config());
-  const std::int64_t factor = model.vae->config().factor();
+static std::vector<std::int64_t> latent_shape(const UNet2DConditionConfig& unet, const AutoencoderKLConfig& vae,
+                                              const CLIPTextConfig& text, const GenerateConfig& config) {
+  check_channels(unet, vae);
+  check_text(unet, text);
+  const std::int64_t factor = vae.factor();
   return {unet.in_channels, latent_extent("height", config.height, factor, unet.sample_size, 0),
           latent_extent("width", config.width, factor, unet.sample_size, 1)};
+}
+
+std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config) {
+  return latent_shape(model.unet->config(), model.vae->config(), model.text_encoder->config(), config);
 }
 
 std::pair<std::int64_t, std::int64_t> picture_size(const ImageModel& model, const GenerateConfig& config) {
@@ -102,7 +111,7 @@ std::pair<std::int64_t, std::int64_t> picture_size(const ImageModel& model, cons
 }
 
 SchedulerConfig scheduler_of(const ImageModel& model, const GenerateConfig& config) {
-  return config.sampler ? model.scheduler.with_class(*config.sampler) : model.scheduler;
+  return chosen_scheduler(model.scheduler, config);
 }
 
 void GenerateConfig::describe(config::Section& section) {
@@ -149,14 +158,36 @@ void check_initial_latents(const ImageModel& model, std::size_t images, const Ge
          fmt::join(initial_latents->sizes(), ", "), images, fmt::join(expected, ", "));
 }
 
-void check_sampling(const ImageModel& model, const GenerateConfig& config) {
-  const auto plan = plan_sampling(model, config);
-  (void)make_sampler(plan.scheduler, plan.steps);
-  if (plan.scheduler.clip_sample)  // no pipeline has it in the class of its own file
+static void check_sampling(const SchedulerConfig& scheduler, int steps) {
+  (void)make_sampler(scheduler, steps);
+  if (scheduler.clip_sample)  // no pipeline has it in the class of its own file
     log::warning(
         "scheduler/scheduler_config.json does not say clip_sample, so that {} clips latents to {}, as diffusers' does "
         "there: \"clip_sample\": false in the file paints what the model was trained for",
-        plan.scheduler.class_name(), plan.scheduler.clip_sample_range);
+        scheduler.class_name(), scheduler.clip_sample_range);
+}
+
+void check_sampling(const ImageModel& model, const GenerateConfig& config) {
+  check_sampling(scheduler_of(model, config), config.steps);
+}
+
+void check_settings(const PipelineFolder& folder, const GenerateConfig& config) {
+  (void)latent_shape(UNet2DConditionConfig::from_json(folder.config("unet")),
+                     AutoencoderKLConfig::from_json(folder.config("vae")),
+                     CLIPTextConfig::from_json(folder.config("text_encoder")), config);
+  check_sampling(chosen_scheduler(folder.scheduler(), config), config.steps);
+}
+
+std::optional<std::string> complaint_about_long_prompts(const ClipTokenizer& tokenizer,
+                                                        std::span<const std::string> prompts) {
+  constexpr int most = token_count - 2;  // between the marks of the beginning and the end
+  constexpr std::size_t shown = 60;
+  const auto is_long = [&](const std::string& prompt) { return tokenizer.count(prompt) > most; };
+  const auto first = std::ranges::find_if(prompts, is_long);
+  if (first == prompts.end()) return std::nullopt;
+  return fmt::format(
+      "{} of {} prompts have more than {} tokens, of which the text encoder sees the first {}: \"{}...\"",
+      std::count_if(first, prompts.end(), is_long), prompts.size(), most, most, valid_utf8(first->substr(0, shown)));
 }
 
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,

@@ -8,11 +8,11 @@
 namespace millrace {
 
 TextFile::TextFile(const fs::path& path) : name_(path.string()), stream_(std::make_unique<FileStream>(name_)) {
-  for (const int expected : {0xEF, 0xBB, 0xBF}) {  // a byte order mark
-    if (get() == expected) continue;
-    next_ = 0;
-    break;
-  }
+  const int first = get(), second = get();
+  if ((first == 0xFF && second == 0xFE) || (first == 0xFE && second == 0xFF))
+    throw Error(Exit::io, fmt::format("{}: UTF-16", name_), "save it as UTF-8");
+  const bool has_mark = first == 0xEF && second == 0xBB && get() == 0xBF;  // of UTF-8's byte order
+  if (!has_mark) next_ = 0;
   lines_ = 0;
 }
 

@@ -14,13 +14,20 @@ namespace {
 
 constexpr std::string_view index_suffix = ".json";
 
-// Names of one packaging, the current spelling first (diffusers moved the variant behind "index" and before the
-// suffix).
-std::vector<std::string> candidates(std::string_view stem, std::string_view variant) {
-  if (variant.empty()) return {fmt::format("{}.safetensors.index.json", stem), fmt::format("{}.safetensors", stem)};
+// Names of an index, the current spelling first: diffusers moved the variant behind "index" and before the suffix.
+std::vector<std::string> index_names(std::string_view stem, std::string_view variant) {
+  if (variant.empty()) return {fmt::format("{}.safetensors.index.json", stem)};
   return {fmt::format("{}.safetensors.index.{}.json", stem, variant),
           fmt::format("{}.safetensors.{}.index.json", stem, variant),
-          fmt::format("{}.{}.safetensors.index.json", stem, variant), fmt::format("{}.{}.safetensors", stem, variant)};
+          fmt::format("{}.{}.safetensors.index.json", stem, variant)};
+}
+
+std::vector<std::string> candidates(std::string_view stem, std::string_view variant) {
+  auto names = index_names(stem, variant);
+  const bool file_first = stem == transformers_stem;
+  names.insert(file_first ? names.begin() : names.end(),
+               variant.empty() ? fmt::format("{}.safetensors", stem) : fmt::format("{}.{}.safetensors", stem, variant));
+  return names;
 }
 
 void refuse_pickle(const fs::path& folder, std::string_view stem, std::string_view variant) {
@@ -29,11 +36,13 @@ void refuse_pickle(const fs::path& folder, std::string_view stem, std::string_vi
     for (const std::string_view ending : {".bin", ".bin.index.json"}) {
       const fs::path pickle = folder / fmt::format("{}{}{}", old_stem, dotted, ending);
       if (!fs::exists(pickle)) continue;
-      throw Error(Exit::io,
-                  fmt::format("{} holds pickled weights, which can run code when loaded: only safetensors is read",
-                              pickle.string()),
-                  "convert once: python -c \"from diffusers import DiffusionPipeline as P; "
-                  "P.from_pretrained('OLD').save_pretrained('NEW')\"");
+      throw Error(
+          Exit::io,
+          fmt::format("{} holds pickled weights, which can run code when loaded: only safetensors is read",
+                      pickle.string()),
+          "convert once: python -c \"from diffusers import DiffusionPipeline as P; "
+          "P.from_pretrained('OLD').save_pretrained('NEW')\"; a model of its own the same way by its class, such "
+          "as transformers' CLIPModel");
     }
   }
 }
@@ -113,13 +122,13 @@ const fs::path& Weights::file_of(std::string_view name) const {
   return find(name).path();
 }
 
-// STEM.fp16.safetensors or the like; empty where there is none.
+// STEM.fp16.safetensors, STEM.fp16-00001-of-00002.safetensors or the like; empty where there is none.
 static std::string other_variant(const fs::path& folder, std::string_view stem) {
   std::error_code error;
   for (const auto& entry : list_folder(folder, error)) {
     auto name = entry.path().filename().string();
-    const bool is_whole = name != fmt::format("{}.safetensors", stem) && name.find("-of-") == name.npos;
-    if (is_whole && name.starts_with(fmt::format("{}.", stem)) && name.ends_with(".safetensors")) return name;
+    const bool is_plain = name == fmt::format("{}.safetensors", stem);
+    if (!is_plain && name.starts_with(fmt::format("{}.", stem)) && name.ends_with(".safetensors")) return name;
   }
   return "";
 }
@@ -130,7 +139,9 @@ Weights open_weights(const fs::path& folder, std::string_view stem, std::string_
     const auto other = other_variant(folder, stem);
     if (!other.empty())
       throw Error(Exit::io, fmt::format("{} holds only a variant of its weights, {}", folder.string(), other),
-                  fmt::format("name it {}.safetensors, or save it without variant=", stem));
+                  other.find("-of-") == other.npos
+                      ? fmt::format("name it {}.safetensors, or save it without variant=", stem)
+                      : "save it without variant=");
     throw Error(Exit::io, fmt::format("no weights in {}", folder.string()),
                 fmt::format("looked for {}", fmt::join(candidates(stem, variant), ", ")));
   }

@@ -9,6 +9,7 @@
 #include "millrace/core/log.h"
 #include "millrace/io/json.h"
 #include "millrace/io/weights.h"
+#include "millrace/models/autoencoder_kl.h"
 #include "model_index.h"
 #include "staged_folder.h"
 
@@ -28,26 +29,77 @@ void write_component(const NewComponent& component, std::string_view name, const
   }
 }
 
-// The source's where it has one; a folder of parts need not. A U-Net that was trained here makes a
-// StableDiffusionPipeline, whatever the source is: SDXL has parts besides, which are not exported.
-json exported_index(const PipelineFolder& source, const SchedulerConfig& scheduler, bool has_trained_unet) {
+// Where there is something that loaders could take for weights.
+bool has_weights(const fs::path& folder) {
+  const fs::directory_iterator files(folder);
+  return std::any_of(begin(files), end(files), [](const auto& file) {
+    const auto extension = file.path().extension();
+    return extension == ".safetensors" || extension == ".bin";
+  });
+}
+
+// The parts that are copied as they are, beside networks and the tokenizer. A pipeline does not load with a safety
+// checker that a download has left without weights, or without its feature extractor. A U-Net that was trained here
+// makes a StableDiffusionPipeline, whatever the source is: what SDXL has besides belongs to its own U-Net.
+std::vector<std::string> further_parts(const PipelineFolder& source, bool has_trained_unet) {
+  std::vector<std::string> parts;
+  for (const char* name : optional_components) {
+    if (!source.has(name)) continue;
+    const bool is_network = std::string_view(name) != "feature_extractor";
+    const bool is_whole = !is_network || has_weights(source.component(name));
+    const bool is_served = std::string_view(name) != "safety_checker" || source.has("feature_extractor");
+    if (is_whole && is_served) {
+      parts.emplace_back(name);
+    } else {
+      log::warning("{} is not exported: {}", source.component(name).string(),
+                   is_whole ? "it has no feature_extractor beside it" : "it has no weights");
+    }
+  }
+  if (has_trained_unet) return parts;
+  for (const auto& [name, entry] : source.index().items())
+    if (is_listed(entry) && std::ranges::find(pipeline_components, name) == pipeline_components.end() &&
+        fs::is_directory(source.path() / name))
+      parts.push_back(name);
+  return parts;
+}
+
+// The source's where it has one; a folder of parts need not.
+json exported_index(const PipelineFolder& source, const SchedulerConfig& scheduler, const PipelineExport& pipeline,
+                    const std::vector<std::string>& further) {
   json index = model_index(scheduler.class_name());
+  const bool has_trained_unet = pipeline.replacements.contains("unet");
   for (const auto& [key, value] : source.index().items()) {
     const bool is_kept = !has_trained_unet || (index.contains(key) && key != "_class_name");
     const bool is_part = index.contains(key) && index[key].is_array();
-    if (is_kept && (is_part ? is_listed(value) : !is_absent(value))) index[key] = value;
+    if (is_kept && !pipeline.replacements.contains(key) && (is_part ? is_listed(value) : !is_absent(value)))
+      index[key] = value;
   }
   index.erase("_name_or_path");
   index["_diffusers_version"] = diffusers_format_version;
   index["scheduler"] = {"diffusers", scheduler.class_name()};
+  const auto is_exported = [&](const char* name) { return std::ranges::find(further, name) != further.end(); };
   for (const char* name : optional_components) {
-    if (!source.has(name)) index[name] = {nullptr, nullptr};
+    if (!is_exported(name)) index[name] = {nullptr, nullptr};
   }
-  if (source.has("feature_extractor")) {  // its old name is gone from transformers 5
+  if (is_exported("feature_extractor")) {  // its old name is gone from transformers 5
     index["feature_extractor"] = {"transformers", "CLIPImageProcessor"};
   }
-  if (!source.has("safety_checker")) index["requires_safety_checker"] = false;
+  if (!is_exported("safety_checker")) index["requires_safety_checker"] = false;
   return index;
+}
+
+// transformers makes a network of the type that its config.json names, else of that of its weights; diffusers makes its
+// own float32, and a pipeline of two types computes nothing.
+void load_as_float32(const fs::path& folder) {
+  const auto file = folder / "config.json";
+  if (!fs::exists(file)) return;
+  const auto before = read_json_object(file);
+  if (!before.contains("model_type")) return;  // none of transformers'
+  auto config = before;
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (config.contains(key)) config[key] = "float32";
+  if (!config.contains("dtype")) config["torch_dtype"] = "float32";
+  if (config != before) write_json(file, config);
 }
 
 std::string model_card_text(const ModelCard& card) {
@@ -87,11 +139,26 @@ void warn_of_missing_weights(const PipelineFolder& source, const PipelineExport&
   }
 }
 
+json exported_vae(const PipelineFolder& source, const PipelineExport& pipeline) {
+  const auto replacement = pipeline.replacements.find("vae");
+  return replacement == pipeline.replacements.end() ? source.config("vae") : replacement->second.config;
+}
+
 }  // namespace
 
 std::optional<std::string> find_missing_part(const PipelineFolder& folder) {
   const auto missing = std::ranges::find_if_not(needed_components, [&](const char* name) { return folder.has(name); });
   return missing == needed_components.end() ? std::nullopt : std::optional<std::string>(*missing);
+}
+
+std::optional<std::string> complaint_about_shift(const json& vae_config) {
+  const auto shift = AutoencoderKLConfig::from_json(vae_config).shift_factor.value_or(0);
+  if (shift == 0) return std::nullopt;
+  return fmt::format(
+      "the VAE's shift_factor is {}: a U-Net is trained here on shifted latents, and `millrace generate` shifts them "
+      "back, but diffusers' StableDiffusionPipeline decodes latents / scaling_factor alone, so that its pictures of an "
+      "export have other colours",
+      shift);
 }
 
 // With an older version on it, diffusers would take a side below 64 for a mistake and make it 64.
@@ -111,19 +178,23 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   const PipelineFolder source = PipelineFolder::open(pipeline.source);
   check_parts(source, pipeline);
   warn_of_missing_weights(source, pipeline);
+  if (const auto complaint = complaint_about_shift(exported_vae(source, pipeline))) log::warning("{}", *complaint);
   StagedFolder staged(out);
   for (const char* name : pipeline_networks) {
     const auto replacement = pipeline.replacements.find(name);
     if (replacement == pipeline.replacements.end()) {
-      refuse_non_finite_weights(source.component(name));
+      refuse_non_finite_weights(source.component(name), is_copied);
       copy_folder(source.component(name), staged.subfolder(name));
     } else {
       write_component(replacement->second, name, staged.subfolder(name));
     }
   }
+  load_as_float32(staged.subfolder("text_encoder"));
   copy_folder(source.component("tokenizer"), staged.subfolder("tokenizer"));
-  for (const char* name : optional_components) {
-    if (source.has(name)) copy_folder(source.component(name), staged.subfolder(name));
+  const auto further = further_parts(source, pipeline.replacements.contains("unet"));
+  for (const auto& name : further) {
+    copy_folder(source.path() / name, staged.subfolder(name));
+    load_as_float32(staged.subfolder(name));
   }
   if (pipeline.unet_sample_size) {
     const fs::path file = staged.path() / "unet" / "config.json";
@@ -134,8 +205,7 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   json scheduler_json = scheduler.to_json();
   scheduler_json["_diffusers_version"] = diffusers_format_version;
   write_json(staged.subfolder("scheduler") / "scheduler_config.json", scheduler_json);
-  write_json(staged.path() / "model_index.json",
-             exported_index(source, scheduler, pipeline.replacements.contains("unet")));
+  write_json(staged.path() / "model_index.json", exported_index(source, scheduler, pipeline, further));
   write_file_atomically(staged.path() / "README.md", model_card_text(pipeline.card));
   staged.publish();
 }

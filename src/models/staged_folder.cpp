@@ -16,7 +16,15 @@ namespace millrace {
 
 namespace {
 
+// Where a link leads; of one that leads nowhere, itself.
+fs::path behind_links(const fs::path& path) {
+  return fs::is_symlink(path) ? fs::weakly_canonical(path) : path;
+}
+
 void refuse_used(const fs::path& path) {
+  if (fs::is_symlink(path))
+    throw Error(Exit::usage, fmt::format("{} is a link to a folder that is not there", path.string()),
+                "make that folder, or choose another one");
   if (!fs::exists(path)) return;
   if (fs::is_directory(path) && fs::is_empty(path)) return;
   throw Error(Exit::usage, fmt::format("{} exists already", path.string()),
@@ -68,7 +76,7 @@ bool is_second_copy(const std::string& name) {
 
 }  // namespace
 
-StagedFolder::StagedFolder(fs::path final_path) : final_(without_last_slash(std::move(final_path))) {
+StagedFolder::StagedFolder(fs::path final_path) : final_(behind_links(without_last_slash(std::move(final_path)))) {
   refuse_used(final_);
   remove_leftovers(final_);
   temporary_ = make_temporary_directory(final_);
@@ -97,14 +105,18 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
   write_file_atomically(path, format_json(json));
 }
 
+bool is_copied(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return is_wanted(name) && !(is_second_copy(name) && has_plain_weights(file.parent_path()));
+}
+
 void copy_folder(const fs::path& source, const fs::path& target) {
   make_directories(target);
-  const bool needs_no_copies = has_plain_weights(source);
   for (const auto& entry : fs::directory_iterator(source)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_directory()) {
       if (name.front() != '.') copy_folder(entry.path(), target / name);
-    } else if (is_wanted(name) && !(needs_no_copies && is_second_copy(name))) {
+    } else if (is_copied(entry.path())) {
       copy_file_durably(entry.path(), target / name);
     }
   }

@@ -8,7 +8,7 @@ namespace millrace {
 // process has left of it is removed by the next one.
 class StagedFolder {
  public:
-  // Error(usage) when `final_path` exists and is not an empty folder.
+  // Error(usage) when `final_path`, or what it links to, exists and is not an empty folder.
   explicit StagedFolder(std::filesystem::path final_path);
   ~StagedFolder();
   StagedFolder(const StagedFolder&) = delete;
@@ -27,7 +27,11 @@ class StagedFolder {
 void write_json(const std::filesystem::path& path, const nlohmann::json& json);
 
 // Copies the files of `source` and its subfolders byte for byte, symbolic links as what they point to (the hub's cache
-// is made of links). Beside plain safetensors the same weights in other formats and as fp16 are left out.
+// is made of links), as far as they are wanted.
 void copy_folder(const std::filesystem::path& source, const std::filesystem::path& target);
+
+// Whether copy_folder takes a file: beside plain safetensors the same weights in other formats and as fp16 are left
+// out.
+bool is_copied(const std::filesystem::path& file);
 
 }  // namespace millrace

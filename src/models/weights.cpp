@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -210,10 +211,10 @@ void load_weights(torch::nn::Module& module, const fs::path& folder, std::string
   for (const Match& found : matching.matches) copy_from_file(found.parameter, weights, found.name_in_file);
 }
 
-void refuse_non_finite_weights(const fs::path& folder) {
+void refuse_non_finite_weights(const fs::path& folder, const std::function<bool(const fs::path& file)>& is_meant) {
   std::vector<std::byte> bytes;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".safetensors") continue;
+    if (entry.path().extension() != ".safetensors" || !is_meant(entry.path())) continue;
     const SafetensorsFile file(entry.path());
     for (const TensorInfo& info : file.tensors()) {
       bytes.resize(info.end - info.begin);

@@ -163,6 +163,31 @@ TEST(Generate, TellsOfPicturesThatALongerListHasLeft) {
   EXPECT_EQ(lines(workshop() / "shorter/images.jsonl").size(), 3u);
 }
 
+// Whoever scores the folder behind a kill pairs no picture with another one's caption.
+TEST(Generate, AStoppedListLeavesNothingOfTheOneBefore) {
+  copy_folder(straight(), "relisted");
+  std::ofstream(workshop() / "other.jsonl") << "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n{\"prompt\": \"c\"}\n";
+  const auto command = generate_list(at("other.jsonl"), "relisted");
+  const auto outcome = shell("MILLRACE_INJECT=kill@*:*:rename=relisted/00002.png " +
+                             std::string(MILLRACE_INJECT_BINARY) + command.substr(millrace.size()));
+  EXPECT_EQ(outcome.exit_code, 137) << outcome.output;
+  EXPECT_EQ(lines(workshop() / "relisted/images.jsonl").size(), 3u);
+  EXPECT_FALSE(fs::exists(workshop() / "relisted/grid.png"));
+  EXPECT_TRUE(fs::exists(picture("relisted", 0)));
+  EXPECT_FALSE(fs::exists(picture("relisted", 2)));
+  EXPECT_TRUE(fs::exists(picture("relisted", 3))) << "which the list does not name";
+}
+
+TEST(Generate, TellsOfPromptsWhoseEndIsNotSeen) {
+  std::string prompt = "a";
+  for (int i = 0; i < 80; ++i) prompt += " cat";
+  std::ofstream(workshop() / "long.txt") << "a short one\n" << prompt << "\n";
+  const auto outcome = shell(generate_list(at("long.txt"), "long") + " --dry-run");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome,
+                  "1 of 2 prompts have more than 75 tokens, of which the text encoder sees the first 75: \"a cat");
+}
+
 TEST(Generate, LatentsAreOfAllPicturesAlsoWhereSomeAreThere) {
   copy_folder(straight(), "latents");
   fs::remove(picture("latents", 2));

@@ -25,6 +25,21 @@ TEST(Gunzip, GivesTheTextPackedOrNot) {
   EXPECT_EQ(gunzip_file(scratch.write("empty", "")), "");
 }
 
+// As Windows' editors and shells write it: each other byte would be taken for a NUL.
+TEST(Gunzip, Utf16IsRefused) {
+  const ScratchDirectory scratch;
+  for (const std::string text : {std::string("\xFF\xFE"
+                                             "a\0",
+                                             4),
+                                 std::string("\xFE\xFF\0a", 4)}) {
+    const Error error = error_of([&] { gunzip_file(scratch.write("wide.txt", text)); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string_view(error.what()).find("wide.txt: UTF-16"), std::string_view::npos) << error.what();
+  }
+  for (const std::string text : {"\xFF", "\xEF", "\xEF\xBB", "x"})
+    EXPECT_EQ(gunzip_file(scratch.write("short.txt", text)), text);
+}
+
 TEST(Gunzip, WhatCannotBeReadIsAnErrorThatNamesTheFile) {
   const ScratchDirectory scratch;
   const std::string whole = read_file(pack(scratch.write("a.txt", long_text())));

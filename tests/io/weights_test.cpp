@@ -42,17 +42,31 @@ TEST(Weights, ReadsASingleFileAndItsVariant) {
   EXPECT_EQ(error_of([&] { half.bytes("v"); }).exit(), Exit::io);
 }
 
-TEST(Weights, AnIndexComesBeforeASingleFile) {
-  const ScratchDirectory scratch;
-  save(scratch / "model.safetensors", "w", "single");
-  save(scratch / "model-00001-of-00002.safetensors", "w", "one");
-  save(scratch / "model-00002-of-00002.safetensors", "v", "two");
-  scratch.write("model.safetensors.index.json", R"({"metadata":{"total_size":6},"weight_map":{
-      "v":"model-00002-of-00002.safetensors","w":"model-00001-of-00002.safetensors"}})");
-  const Weights weights = open_weights(scratch.path(), "model");
-  EXPECT_EQ(weights.names(), (std::vector<std::string>{"v", "w"}));
-  EXPECT_EQ(as_text(weights.bytes("w")), "one");
-  EXPECT_EQ(weights.file_of("v").filename(), "model-00002-of-00002.safetensors");
+// A component that was saved in shards first and whole later.
+TEST(Weights, DiffusersTakesTheIndexOfBothAndTransformersTheFile) {
+  for (const std::string name : {"diffusion_pytorch_model", "model"}) {
+    const ScratchDirectory scratch;
+    const std::string one = name + "-00001-of-00002.safetensors", two = name + "-00002-of-00002.safetensors";
+    save(scratch / one, "w", "one");
+    save(scratch / two, "v", "two");
+    scratch.write(name + ".safetensors.index.json",
+                  R"({"metadata":{"total_size":6},"weight_map":{"v":")" + two + R"(","w":")" + one + R"("}})");
+    const Weights shards = open_weights(scratch.path(), name);
+    EXPECT_EQ(shards.names(), (std::vector<std::string>{"v", "w"}));
+    EXPECT_EQ(as_text(shards.bytes("w")), "one");
+    EXPECT_EQ(shards.file_of("v").filename(), two);
+    save(scratch / (name + ".safetensors"), "w", "single");
+    EXPECT_EQ(as_text(open_weights(scratch.path(), name).bytes("w")), name == "model" ? "single" : "one");
+  }
+}
+
+TEST(Weights, AVariantAloneIsNamed) {
+  for (const char* file : {"model.fp16.safetensors", "model.fp16-00001-of-00002.safetensors"}) {
+    const ScratchDirectory scratch;
+    save(scratch / file, "w", "half");
+    const Error error = error_of([&] { open_weights(scratch.path(), "model"); });
+    EXPECT_NE(std::string_view(error.what()).find(file), std::string_view::npos) << error.what();
+  }
 }
 
 TEST(Weights, RefusesABrokenIndex) {

@@ -522,20 +522,96 @@ TEST(WritePipeline, MakesAStableDiffusionPipelineOfOneTrainedOverAnother) {
   EXPECT_THAT(inspect_pipeline(dir / "out").at("problems"), IsEmpty());
 }
 
+// As train-autoencoder makes one: a pipeline that lists what is not there does not load.
+TEST(WritePipeline, KeepsAllPartsOfAPipelineWhoseUNetIsItsOwn) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  fs::copy(dir / "source/text_encoder", dir / "source/text_encoder_2", fs::copy_options::recursive);
+  json index = read_json(dir / "source/model_index.json");
+  index["_class_name"] = "StableDiffusionXLPipeline";
+  index["text_encoder_2"] = {"transformers", "CLIPTextModelWithProjection"};
+  write_file_atomically(dir / "source/model_index.json", format_json(index));
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  pipeline.replacements.erase("unet");
+  pipeline.unet_sample_size.reset();
+  write_pipeline(dir / "out", pipeline);
+  EXPECT_EQ(read_json(dir / "out/model_index.json").at("text_encoder_2"), index["text_encoder_2"]);
+  EXPECT_TRUE(fs::exists(dir / "out/text_encoder_2/model.safetensors"));
+}
+
+// transformers would make a network of half precision, and diffusers feed its states to a U-Net in float32.
+TEST(WritePipeline, AllPartsLoadAsFloat32) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  const fs::path config = dir / "source/text_encoder/config.json";
+  json text = read_json(config);
+  const auto exported = [&](const char* out) {
+    write_file_atomically(config, format_json(text));
+    PipelineExport pipeline = export_of_golden();
+    pipeline.source = dir / "source";
+    write_pipeline(dir / out, pipeline);
+    return read_json(dir / out / "text_encoder/config.json");
+  };
+  text.erase("dtype");
+  text.erase("torch_dtype");
+  EXPECT_EQ(exported("untold").at("torch_dtype"), "float32");
+  text["dtype"] = "float16";
+  EXPECT_EQ(exported("new").at("dtype"), "float32");
+  text.erase("dtype");
+  text["torch_dtype"] = "float16";
+  const json old = exported("old");
+  EXPECT_EQ(old.at("torch_dtype"), "float32");
+  text["torch_dtype"] = "float32";
+  EXPECT_EQ(old, text) << "all else is the source's";
+}
+
+TEST(WritePipeline, LeavesOutASafetyCheckerThatWouldNotLoad) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  json index = read_json(dir / "source/model_index.json");
+  index["safety_checker"] = {"stable_diffusion", "StableDiffusionSafetyChecker"};
+  index["feature_extractor"] = {"transformers", "CLIPImageProcessor"};
+  write_file_atomically(dir / "source/model_index.json", format_json(index));
+  const auto exported = [&](const char* out) {
+    PipelineExport pipeline = export_of_golden();
+    pipeline.source = dir / "source";
+    write_pipeline(dir / out, pipeline);
+    return read_json(dir / out / "model_index.json").at("safety_checker");
+  };
+  for (const char* part : {"safety_checker", "feature_extractor"}) fs::create_directories(dir / "source" / part);
+  write_file_atomically(dir / "source/safety_checker/config.json", R"({"model_type": "clip"})");
+  write_file_atomically(dir / "source/feature_extractor/preprocessor_config.json", "{}");
+  EXPECT_EQ(exported("without weights"), json({nullptr, nullptr}));
+  write_file_atomically(dir / "source/safety_checker/pytorch_model.bin", "weights");
+  EXPECT_EQ(exported("whole"), index["safety_checker"]);
+  EXPECT_TRUE(fs::exists(dir / "whole/safety_checker/pytorch_model.bin"));
+  fs::remove_all(dir / "source/feature_extractor");
+  EXPECT_EQ(exported("without its extractor"), json({nullptr, nullptr}));
+}
+
 TEST(WritePipeline, RefusesAUsedFolderAndTakesAnEmptyOne) {
   const TempDir dir;
   fs::create_directory(dir / "out");
   write_pipeline(dir / "out/", export_of_golden());
   EXPECT_FAILS(write_pipeline(dir / "out", export_of_golden()), Exit::usage, HasSubstr("out"));
+  fs::create_directory(dir / "elsewhere");
+  fs::create_directory_symlink(dir / "elsewhere", dir / "link");
+  write_pipeline(dir / "link", export_of_golden());
+  EXPECT_TRUE(fs::exists(dir / "elsewhere/model_index.json"));
+  fs::create_directory_symlink(dir / "nowhere", dir / "dangling");
+  EXPECT_FAILS(write_pipeline(dir / "dangling", export_of_golden()), Exit::usage, HasSubstr("is not there"));
 }
 
 TEST(WritePipeline, RefusesToCopyNumbersThatAreNotFinite) {
   const TempDir dir;
   fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
-  const fs::path text = dir / "source/text_encoder/model.fp16.safetensors";
-  set_number(text, "final_layer_norm.bias", 1, NAN);
+  const fs::path text = dir / "source/text_encoder/model.safetensors";
+  set_number(dir / "source/text_encoder/model.fp16.safetensors", "final_layer_norm.bias", 1, NAN);
   PipelineExport pipeline = export_of_golden();
   pipeline.source = dir / "source";
+  EXPECT_NO_THROW(write_pipeline(dir / "without", pipeline)) << "the fp16 file is not copied";
+  set_number(text, "final_layer_norm.bias", 1, NAN);
   EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io,
                names_number(text, "'final_layer_norm.bias' holds nan (element 1)"));
   EXPECT_FALSE(fs::exists(dir / "out"));
@@ -667,9 +743,10 @@ TEST(WritePipeline, CopiesThePartsThatPipelinesMayHaveBesides) {
   index["requires_safety_checker"] = true;
   write_file_atomically(source / "model_index.json", format_json(index));
   const auto files = {"feature_extractor/preprocessor_config.json", "image_encoder/config.json",
-                      "safety_checker/config.json"};
+                      "image_encoder/pytorch_model.bin", "safety_checker/config.json",
+                      "safety_checker/pytorch_model.bin"};
   for (const fs::path file : files) {
-    fs::create_directory((source / file).parent_path());
+    fs::create_directories((source / file).parent_path());
     write_file_atomically(source / file, "{\"of\": \"" + file.string() + "\"}\n");
   }
   PipelineExport pipeline = export_of_golden();

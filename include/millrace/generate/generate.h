@@ -14,6 +14,7 @@
 #include "millrace/image/image.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/models/clip_text.h"
+#include "millrace/models/pipeline_folder.h"
 #include "millrace/models/unet_2d_condition.h"
 #include "millrace/text/tokenizer.h"
 
@@ -73,6 +74,13 @@ void check_initial_latents(const ImageModel& model, std::size_t images, const Ge
 
 // Error where no sampler paints as `config` and the model's scheduler say: see make_sampler.
 void check_sampling(const ImageModel& model, const GenerateConfig& config);
+
+// What latent_shape and check_sampling refuse, of a folder's models before their weights are read.
+void check_settings(const PipelineFolder& folder, const GenerateConfig& config);
+
+// Of prompts whose end the text encoder does not see, with the first of them.
+std::optional<std::string> complaint_about_long_prompts(const ClipTokenizer& tokenizer,
+                                                        std::span<const std::string> prompts);
 
 struct GeneratedImage {
   std::size_t index = 0;  // of its request

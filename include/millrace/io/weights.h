@@ -12,9 +12,16 @@
 // The weights of one component of a diffusers or transformers folder, however they are packed.
 namespace millrace {
 
-// The file (or the index of the sharded files) that holds the weights called `stem` ("diffusion_pytorch_model",
-// "model") in `folder`, in diffusers' order: index, then single file; with the variant's old and new spellings. Nothing
-// when neither exists; a folder that holds pickled weights only is refused with the way to convert them.
+// How weight files are called: diffusers' parts (U-Net, VAE) and transformers' (text encoder).
+inline constexpr std::string_view diffusers_stem = "diffusion_pytorch_model";
+inline constexpr std::string_view transformers_stem = "model";
+constexpr std::string_view weights_stem(std::string_view component) {
+  return component == "text_encoder" ? transformers_stem : diffusers_stem;
+}
+
+// The file (or the index of the sharded files) that holds the weights called `stem` in `folder`: of both, as their
+// libraries do, diffusers' index and transformers' file; with the variant's old and new spellings. Nothing when neither
+// exists; a folder that holds pickled weights only is refused with the way to convert them.
 std::optional<fs::path> try_find_weights(const fs::path& folder, std::string_view stem, std::string_view variant = {});
 
 // Tensors by name over one or several safetensors files.

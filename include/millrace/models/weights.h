@@ -3,21 +3,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "millrace/io/weights.h"
 #include "millrace/models/tensors.h"
 
 // The weight files of diffusers and transformers folders.
 namespace millrace {
-
-// How weight files are called: diffusers' parts (U-Net, VAE) and transformers' (text encoder).
-inline constexpr std::string_view diffusers_stem = "diffusion_pytorch_model";
-inline constexpr std::string_view transformers_stem = "model";
-constexpr std::string_view weights_stem(std::string_view component) {
-  return component == "text_encoder" ? transformers_stem : diffusers_stem;
-}
 
 // Above this many bytes of tensors the reference writers start another file.
 inline constexpr std::uint64_t default_shard_bytes = 10'000'000'000;
@@ -29,9 +24,11 @@ inline constexpr std::uint64_t default_shard_bytes = 10'000'000'000;
 void load_weights(torch::nn::Module& module, const std::filesystem::path& folder, std::string_view stem,
                   std::string_view variant = "");
 
-// Reads all safetensors files of a folder, whatever their variants and names. Error(io) names file and tensor of a NaN
-// or an infinity.
-void refuse_non_finite_weights(const std::filesystem::path& folder);
+// Reads the safetensors files of a folder that are meant, by default all, whatever their variants and names. Error(io)
+// names file and tensor of a NaN or an infinity.
+void refuse_non_finite_weights(
+    const std::filesystem::path& folder,
+    const std::function<bool(const std::filesystem::path& file)>& is_meant = [](const auto&) { return true; });
 
 // The tensors that are missing, unexpected or of another shape, one sentence each; reads headers, not weights.
 std::vector<std::string> weight_problems(const torch::nn::Module& module, const std::filesystem::path& folder,

@@ -117,6 +117,7 @@ void evaluate(const Session& session, const EvaluateRoot& root, const EvaluateJo
       Evaluation(session, root, job).score_images();
       break;
     case Source::pipeline:
+      on_root(session.world.group(), [&] { check_settings(PipelineFolder::open(job.path), root.generate); });
       Evaluation(session, root, job).score_pipeline();
       break;
     case Source::run:

@@ -10,8 +10,10 @@
 
 namespace millrace {
 
+// Hidden files are other programs' own: macOS puts ._NAME.png beside NAME.png.
 static bool is_image(const fs::path& file) {
   static constexpr std::array extensions = {".png", ".jpg", ".jpeg", ".webp"};
+  if (file.filename().string().front() == '.') return false;
   return std::ranges::find(extensions, lower(file.extension().string())) != extensions.end();
 }
 

@@ -87,6 +87,7 @@ class Generation {
                                                : std::nullopt) {
     check_sampling(model_, root.generate);
     check_initial_latents(model_, requests_.size(), root.generate, initial_);
+    if (session.is_root()) warn_of_long_prompts();
   }
 
   std::size_t size() const { return requests_.size(); }
@@ -100,6 +101,7 @@ class Generation {
     });
     const auto pictures = list_pictures(requests_, out_, model_, root_.generate, dtype_, digest, initial_);
     is_there_ = painted_flags(world(), pictures);
+    on_root(world(), [&] { clear_folder(pictures); });
     if (root_.generate.save_latents) forget_what_is_there();
     const PictureUnits units{std::ssize(pictures), root_.generate.batch_size};
     const auto wanted = unfinished(units);
@@ -131,6 +133,23 @@ class Generation {
     std::error_code error;
     std::filesystem::create_directories(out_, error);
     if (error) fail(Exit::io, "--out {}: {}", out_.string(), error.message());
+  }
+
+  void warn_of_long_prompts() const {
+    std::vector<std::string> prompts;
+    for (const auto& request : requests_) prompts.push_back(request.prompt);
+    if (const auto complaint = complaint_about_long_prompts(tokenizer_, prompts)) log::warning("{}", *complaint);
+  }
+
+  // Of what an earlier command has left: whoever looks into the folder meanwhile, or behind a kill, finds this one's
+  // list, and no picture or grid that it does not speak of.
+  void clear_folder(std::span<const ListedPicture> pictures) const {
+    if (std::ranges::count(is_there_, 0) == 0) return;
+    std::error_code ignored;  // what cannot be removed cannot be written either
+    for (std::size_t index = 0; index < pictures.size(); ++index)
+      if (is_there_[index] == 0) std::filesystem::remove(pictures[index].file, ignored);
+    std::filesystem::remove(out_ / "grid.png", ignored);
+    write_list(pictures);
   }
 
   // The latents of all pictures are wanted, and those of earlier commands are gone.

@@ -13,6 +13,11 @@ namespace {
 
 constexpr const char* program_keyword = "Software";
 
+// All names are equally long, so that their order by bytes is that of the prompts.
+std::size_t digits_of_names(std::size_t count) {
+  return std::max(std::size_t{5}, std::to_string(count - 1).size());
+}
+
 std::string digest_of(const torch::Tensor& latent) {
   const auto values = latent.contiguous();
   return hash128({static_cast<const char*>(values.const_data_ptr()), values.nbytes()}).hex();
@@ -33,8 +38,7 @@ std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests,
                           {"model", model_digest},
                           {"dtype", dtype_name(dtype)},
                           {program_keyword, "millrace " MILLRACE_VERSION}};
-  // All names are equally long, so that their order by bytes is that of the prompts.
-  const auto digits = std::max(std::size_t{5}, std::to_string(requests.size() - 1).size());
+  const auto digits = digits_of_names(requests.size());
   std::vector<ListedPicture> pictures;
   for (const auto& request : requests) {
     const auto index = std::ssize(pictures);
@@ -67,7 +71,8 @@ std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& o
     const auto stem = entry.path().stem().string();
     const bool is_number = stem.size() >= 5 && stem.size() < 19 &&
                            std::ranges::all_of(stem, [](unsigned char c) { return std::isdigit(c); });
-    if (is_number && entry.path().extension() == ".png" && std::stoull(stem) >= count) found.push_back(entry.path());
+    const bool is_own = stem.size() == digits_of_names(count) && std::stoull(is_number ? stem : "0") < count;
+    if (is_number && entry.path().extension() == ".png" && !is_own) found.push_back(entry.path());
   }
   std::ranges::sort(found);
   return found;

@@ -32,7 +32,8 @@ std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests,
 // Whether its file is there, whole, and made from the same.
 bool is_painted(const ListedPicture& picture);
 
-// The files of a longer list that was painted into the folder before: 00007.png and so on from `count` on, by name.
+// The files of another list of `count` pictures or more that was painted into the folder before, by name: 00007.png and
+// so on from `count` on, and names of another length.
 std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& out, std::size_t count);
 
 // One flag per picture, the same on all ranks, which share the reading. Collective.

@@ -13,6 +13,7 @@
 #include "millrace/encode/fingerprint.h"
 #include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
+#include "millrace/models/pipeline_export.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "run/encoders.h"
@@ -95,6 +96,8 @@ void plan_model(TrainPlan& plan) {
   const auto folders = plan.pipeline.scheduler();
   plan.scheduler = trained_scheduler(folders, c.objective);
   plan.problems = list_objective_problems(folders, c.objective);
+  if (plan.pipeline.has("vae"))
+    if (const auto complaint = complaint_about_shift(plan.pipeline.config("vae"))) plan.problems.push_back(*complaint);
   if (!plan.pictures.empty()) plan.sampling = plan_sampling(plan.scheduler, c.samples);
 }
 
