@@ -23,6 +23,7 @@
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/core/text.h"
+#include "millrace/dataset/storage_retry.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/nn/device.h"
 #include "millrace/produce/cache_filler.h"
@@ -66,6 +67,17 @@ CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
     finished.entries.push_back({manifest.archives[i], counts.rows(), broken});
   }
   return finished;
+}
+
+// After days of encoding no read that fails now and then ends the job.
+void list_in_cache(const PreprocessPlan& plan, const Ledger& ledger) {
+  const auto& cache = *plan.encoding.cache;
+  StorageRetry retry(StorageRetry::Seconds(plan.config.data.retry_for.count));
+  const auto finished = retry.run([&] { return finished_manifest(plan.data.manifest, ledger); });
+  const auto others = retry.run([&] { return add_to_cache_manifest(cache, finished); });
+  if (others > 0)
+    log::info("{} lists {} archives of earlier runs as well, which data.train.type=latents reads, too",
+              (cache / "MANIFEST.json").string(), others);
 }
 
 // STATE, and DONE when all is in the cache. `total`: of this run so far.
@@ -188,7 +200,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
   const bool is_taken_over = group.any(session.is_root() && !lease.is_ours());  // its new owner tells the end
   if (session.is_root() && !is_taken_over) {
     progress.write_ledger();
-    if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
+    if (finished) list_in_cache(plan, progress.ledger());
     write_state(plan, finished ? "done" : "requeue", progress.ledger().total(), finished ? Exit::done : Exit::requeue);
     log::progress("");
     say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),

@@ -193,8 +193,12 @@ Manifest list_archives(const SourceConfig& source, bool allow_pipes) {
 }
 
 void count_rows(Manifest& manifest, std::uint64_t most) {
-  for (Archive& archive : manifest.archives)
+  const auto count = [&](std::size_t i) {
+    Archive& archive = manifest.archives[i];
     if (archive.seekable && !archive.rows) archive.rows = rows_up_to(most, archive);
+    ++phase::moves;  // all other ranks wait for this one
+  };
+  parallel_for(manifest.archives.size(), count, /*calls_for_a_thread=*/1);
 }
 
 }  // namespace millrace

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
 #include "millrace/core/parallel_for.h"
+#include "millrace/core/secrets.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
@@ -20,22 +22,29 @@ namespace millrace {
 
 namespace {
 
-// Of the archive when it was encoded, as the first sound NAME.json says; 0 = unknown, or nothing is there.
-std::uint64_t encoded_bytes(const fs::path& cache, const Archive& archive) {
+// Of the archive when it was encoded.
+struct Encoded {
+  std::uint64_t bytes = 0;  // 0 = unknown, or nothing is there
+  std::string path;         // where `bytes` is unknown, if that is told
+};
+
+// As the first sound NAME.json says.
+Encoded find_encoded(const fs::path& cache, const Archive& archive) {
   const auto folder = latent_folder(cache, archive.name);
   std::error_code error;  // a folder that is not there yet has none
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() != ".json") continue;
     try {
       const auto info = read_latent_file_info(entry->path());
-      if (info.archive == archive.name && info.archive_bytes) return info.archive_bytes;
+      if (info.archive == archive.name && (info.archive_bytes > 0 || !info.archive_path.empty()))
+        return {info.archive_bytes, info.archive_path};
     } catch (const StorageError&) {
       throw;
     } catch (const Error&) {  // who reads the archive's rows warns of it
     }
   }
   check_storage(error, folder);
-  return 0;
+  return {};
 }
 
 bool is_number(const std::string& text) {
@@ -77,20 +86,22 @@ std::string cure_for_changed(const fs::path& cache, const std::vector<std::strin
   return "their rows are others now: " + removal + "; or choose another encode.cache";
 }
 
-// `encoded`: 0 where nobody knows.
-[[noreturn]] void refuse_changed(const fs::path& cache, const Manifest& manifest,
-                                 const std::vector<std::uint64_t>& encoded) {
+bool has_changed(const Encoded& encoded, const Archive& archive) {
+  return encoded.bytes != 0 && archive.bytes != 0 && encoded.bytes != archive.bytes;
+}
+
+[[noreturn]] void refuse_changed(const fs::path& cache, const Manifest& manifest, const std::vector<Encoded>& encoded) {
   constexpr std::size_t most_named = 3;
   std::vector<std::string> first, folders;
   for (std::size_t i = 0; i < encoded.size(); ++i) {
     const Archive& archive = manifest.archives[i];
-    if (encoded[i] == 0 || encoded[i] == archive.bytes) continue;
+    if (!has_changed(encoded[i], archive)) continue;
     folders.push_back(latent_folder(cache, archive.name).filename().string());
     if (first.size() < most_named)
-      first.push_back(fmt::format("{} ({} bytes, now {})", archive.name, encoded[i], archive.bytes));
+      first.push_back(fmt::format("{} ({} bytes, now {})", archive.name, encoded[i].bytes, archive.bytes));
   }
   if (folders.size() > first.size()) first.emplace_back("...");
-  const auto unknown = static_cast<std::size_t>(std::ranges::count(encoded, 0));
+  const auto unknown = static_cast<std::size_t>(std::ranges::count(encoded, 0, &Encoded::bytes));
   throw Error(
       Exit::usage,
       fmt::format("encode.cache: {} of {} archives have another size than when their latents in {} were made: {}",
@@ -98,25 +109,42 @@ std::string cure_for_changed(const fs::path& cache, const std::vector<std::strin
       cure_for_changed(cache, folders, encoded.size() - unknown));
 }
 
+void warn_of_moved(const fs::path& cache, const Manifest& manifest, const std::vector<Encoded>& encoded) {
+  std::size_t moved = 0;
+  std::string first;
+  for (std::size_t i = 0; i < encoded.size(); ++i) {
+    const auto path = without_secrets(manifest.archives[i].path);
+    if (manifest.archives[i].bytes > 0 || encoded[i].path.empty() || encoded[i].path == path) continue;
+    if (moved++ == 0) first = fmt::format("{}, now {}", encoded[i].path, path);
+  }
+  if (moved > 0)
+    log::warning(
+        "encode.cache: {} of {} archives lie elsewhere than when their latents in {} were made ({}), and nobody knows "
+        "their sizes: are they the same data? Others' latents would be taken for theirs: then choose another cache",
+        moved, encoded.size(), cache.string(), first);
+}
+
 }  // namespace
 
 void check_archives(const fs::path& cache, const Manifest& manifest, StorageRetry::Seconds retry_for) {
   StorageRetry retry(retry_for);
-  std::vector<std::uint64_t> encoded(manifest.archives.size());
+  std::vector<Encoded> encoded(manifest.archives.size());
   retry.run([&] {
     for_each_finished(cache, manifest, [&](std::size_t i, const CacheManifest::Entry& entry) {
-      if (entry.archive.bytes == manifest.archives[i].bytes) encoded[i] = entry.archive.bytes;
+      const auto& then = entry.archive;
+      if (then.bytes == manifest.archives[i].bytes) encoded[i] = {then.bytes, then.bytes == 0 ? then.path : ""};
     });
   });
   std::atomic<bool> is_changed = false;
   parallel_for(encoded.size(), [&](std::size_t i) {
     if (stop::requested()) fail(Exit::requeue, "told to stop while the archives in {} were looked at", cache.string());
     const Archive& archive = manifest.archives[i];
-    if (archive.bytes == 0 || encoded[i] != 0) return;
-    encoded[i] = retry.run([&] { return encoded_bytes(cache, archive); });
-    if (encoded[i] != 0 && encoded[i] != archive.bytes) is_changed = true;
+    if (encoded[i].bytes != 0 || !encoded[i].path.empty()) return;
+    encoded[i] = retry.run([&] { return find_encoded(cache, archive); });
+    if (has_changed(encoded[i], archive)) is_changed = true;
   });
   if (is_changed) refuse_changed(cache, manifest, encoded);
+  warn_of_moved(cache, manifest, encoded);
 }
 
 }  // namespace millrace

@@ -16,6 +16,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/json_text.h"
+#include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/secrets.h"
 #include "millrace/core/storage_error.h"
@@ -186,6 +187,52 @@ void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest)
   }
   const json document = {{"format", 1}, {"archives", archives}};
   write_file_atomically(folder / manifest_name, dump_any(document, 1) + "\n");
+}
+
+// With archives of the same names beside it, an archive has a longer name than it had alone.
+static bool is_same_archive(const Archive& a, const Archive& b) {
+  if (a.name == b.name || without_secrets(a.path) == without_secrets(b.path)) return true;
+  return a.bytes > 0 && a.bytes == b.bytes && fs::path(a.path).filename() == fs::path(b.path).filename();
+}
+
+// What was read to its end tells more than what a limit has cut.
+static bool has_read_more(const CacheManifest::Entry& earlier, const CacheManifest::Entry& later) {
+  return earlier.archive.name == later.archive.name && earlier.archive.bytes == later.archive.bytes &&
+         later.archive.limit && (!earlier.archive.limit || *earlier.archive.limit > *later.archive.limit);
+}
+
+static std::optional<CacheManifest> earlier_manifest(const fs::path& folder) {
+  try {
+    return try_read_cache_manifest(folder);
+  } catch (const StorageError&) {
+    throw;
+  } catch (const Error& error) {
+    log::warning("{}; it is written anew", error.what());
+    return std::nullopt;
+  }
+}
+
+std::size_t add_to_cache_manifest(const fs::path& folder, const CacheManifest& finished) {
+  CacheManifest manifest = finished;
+  const auto last_name = [](const Archive& archive) { return fs::path(archive.name).filename().string(); };
+  std::unordered_map<std::string, std::vector<std::size_t>> by_name;  // of `finished`
+  for (std::size_t i = 0; i < finished.entries.size(); ++i)
+    by_name[last_name(finished.entries[i].archive)].push_back(i);
+  std::size_t others = 0;
+  for (const auto& entry : earlier_manifest(folder).value_or(CacheManifest{}).entries) {
+    const auto& alike = by_name[last_name(entry.archive)];
+    const auto same = std::ranges::find_if(
+        alike, [&](std::size_t i) { return is_same_archive(entry.archive, finished.entries[i].archive); });
+    if (same == alike.end()) {
+      manifest.entries.push_back(entry);
+      ++others;
+    } else if (has_read_more(entry, finished.entries[*same])) {
+      manifest.entries[*same] = entry;
+    }
+  }
+  std::ranges::sort(manifest.entries, {}, [](const auto& entry) { return entry.archive.name; });
+  write_cache_manifest(folder, manifest);
+  return others;
 }
 
 Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit, const std::string& section) {

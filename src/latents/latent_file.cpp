@@ -9,6 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/secrets.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -71,6 +72,7 @@ json to_json(const LatentFileInfo& info) {
                    {"non_finite", json::array()}};
   for (const auto& [reason, rows] : rejected) document["rejected"][reason] = to_runs(rows);
   for (const auto& [row, id] : info.non_finite) document["non_finite"].push_back({row, id});
+  if (!info.archive_path.empty()) document["archive_path"] = info.archive_path;
   return document;
 }
 
@@ -83,6 +85,7 @@ LatentFileInfo read_latent_file_info(const fs::path& path) try {
   info.path = fs::path(path).replace_extension(".h5");
   info.archive = document.at("archive");
   info.archive_bytes = document.at("archive_bytes");
+  info.archive_path = document.value("archive_path", "");
   info.bytes = document.at("bytes");
   info.digest = read_digest(document.at("xxh3_128").get<std::string>(), path);
   info.rows = from_runs(document.at("rows"), path);
@@ -106,6 +109,7 @@ LatentFileWriter::LatentFileWriter(const fs::path& cache, const Archive& archive
       fingerprint_(description.fingerprint.dump()) {
   info_.archive = archive.name;
   info_.archive_bytes = archive.bytes;
+  if (archive.bytes == 0) info_.archive_path = without_secrets(archive.path);
 }
 
 LatentFileWriter::LatentFileWriter(LatentFileWriter&& other) noexcept = default;

@@ -23,6 +23,7 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/loader/stripe_stream.h"
+#include "own_log.h"
 
 namespace millrace {
 namespace {
@@ -441,6 +442,39 @@ class EndOfArchive : public LatentCache {
   const fs::path end = latent_folder(cache, "000") / "END";
 };
 
+CacheManifest::Entry entry(const std::string& path, const std::string& name, std::uint64_t bytes, std::uint64_t total,
+                           std::optional<std::uint64_t> limit = {}) {
+  return {{path, name, bytes, true, total, limit}, total, false};
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> listed(const fs::path& cache) {
+  std::vector<std::pair<std::string, std::uint64_t>> listed;
+  for (const auto& each : try_read_cache_manifest(cache)->entries) listed.emplace_back(each.archive.name, each.total);
+  return listed;
+}
+
+// Half of the data in one job, the other half in the next; and a look at what comes out, of a few rows.
+TEST_F(LatentCache, AFinishedRunAddsToWhatEarlierOnesHaveRead) {
+  using testing::Pair;
+  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/1.tar", "1", 100, 17), entry("/d/2.tar", "2", 200, 18)}}), 0u);
+  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/0.tar", "0", 300, 19), entry("/d/2.tar", "2", 200, 5, 5)}}), 1u);
+  EXPECT_THAT(listed(cache), ElementsAre(Pair("0", 19), Pair("1", 17), Pair("2", 18)));
+  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/2.tar", "2", 220, 20)}}), 2u) << "it has grown";
+  EXPECT_THAT(listed(cache), ElementsAre(Pair("0", 19), Pair("1", 17), Pair("2", 20)));
+  write_file_atomically(cache / "MANIFEST.json", "{");
+  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/1.tar", "1", 100, 17)}}), 0u);
+  EXPECT_THAT(listed(cache), ElementsAre(Pair("1", 17)));
+}
+
+// Twice in the list, an archive's samples would be trained twice.
+TEST_F(LatentCache, AnArchiveThatHasAnotherNameBesideOthersIsListedOnce) {
+  using testing::Pair;
+  add_to_cache_manifest(cache, {{entry("/a/1.tar", "1", 100, 17), entry("s3://b/2.tar", "2", 0, 18)}});
+  add_to_cache_manifest(cache, {{entry("../a/1.tar", "a/1", 100, 17), entry("/c/1.tar", "c/1", 300, 19),
+                                 entry("s3://b/2.tar", "b/2", 0, 18), entry("/c/2.tar", "c/2", 400, 20)}});
+  EXPECT_THAT(listed(cache), ElementsAre(Pair("a/1", 17), Pair("b/2", 18), Pair("c/1", 19), Pair("c/2", 20)));
+}
+
 // As after a preemption: MANIFEST.json comes when all is done.
 TEST_F(EndOfArchive, ThatWasReadSparesTheArchiveFromThenOn) {
   store(cache, source, 0, range(0, 17));
@@ -843,6 +877,36 @@ TEST_F(ChangedArchives, AskFirstWhoseCacheItIsWhereMostDiffer) {
   for (int number = 0; number < 4; ++number)  // nobody knows of these
     fs::remove_all(latent_folder(cache, archives.archives[20 + number].name));
   EXPECT_THAT(refused().hint(), testing::StartsWith(question)) << "12 of 20";
+}
+
+// Names such as 00000 are those of many sets of data, and behind an address nobody tells a size.
+TEST_F(ChangedArchives, BehindOtherAddressesAreWarnedOf) {
+  const auto address = [](const std::string& set, const std::string& name) {
+    return fmt::format("https://me:secret@host/{}/{}.tar", set, name);
+  };
+  CacheManifest manifest;
+  for (auto& archive : archives.archives) {
+    fs::remove_all(latent_folder(cache, archive.name));
+    archive.path = address("laion", archive.name);
+    archive.bytes = 0;
+    encode(archive);
+    manifest.entries.push_back({archive, 1, false});
+  }
+  const auto warning = [&] {
+    const test::OwnLog log;
+    check();
+    return log.text();
+  };
+  for (const bool is_complete : {false, true}) {
+    if (is_complete) write_cache_manifest(cache, manifest);
+    EXPECT_EQ(warning(), "");
+    auto& moved = archives.archives[3].path;
+    moved = address("cc12m", "00003");
+    EXPECT_THAT(warning(),
+                testing::AllOf(HasSubstr("1 of 24 archives lie elsewhere"), HasSubstr("host/laion/00003.tar, now "),
+                               HasSubstr("host/cc12m/00003.tar"), testing::Not(HasSubstr("secret"))));
+    moved = address("laion", "00003");
+  }
 }
 
 TEST_F(ChangedArchives, QuotesTheCacheForTheShell) {

@@ -48,7 +48,7 @@ CacheDescription read_cache_description(const fs::path& folder);
 // Makes the folder. A description that is there already stays.
 void write_cache_description(const fs::path& folder, const CacheDescription& description);
 
-// The archives that a finished preprocess run has read: MANIFEST.json.
+// The archives that finished preprocess runs have read: MANIFEST.json.
 struct CacheManifest {
   struct Entry {
     Archive archive;          // as the run saw it; `rows` as plan_stripes wants them
@@ -63,6 +63,9 @@ std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
 void for_each_finished(const fs::path& folder, const Manifest& manifest,
                        const std::function<void(std::size_t number, const CacheManifest::Entry& entry)>& use);
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);
+// Adds a finished run's archives to those that earlier ones have listed, in place of what these say of the same, unless
+// they have read more of it. Returns how many others stay: `type=latents` reads them as well.
+std::size_t add_to_cache_manifest(const fs::path& folder, const CacheManifest& finished);
 
 // The manifest of `type=latents`: names, sizes and rows as online, so that the stripes come out the same. Error(io)
 // naming `section` for a folder that is no complete cache.

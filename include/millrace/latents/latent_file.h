@@ -21,6 +21,7 @@ struct LatentFileInfo {
   fs::path path;  // of NAME.h5
   std::string archive;
   std::uint64_t archive_bytes = 0;  // 0 = unknown
+  std::string archive_path;         // without secrets, where archive_bytes is unknown
   std::uint64_t bytes = 0;
   Hash128 digest;
   std::vector<std::uint64_t> rows;                               // of the archive, in the order of the data sets
