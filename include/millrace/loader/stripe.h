@@ -40,7 +40,8 @@ class EpochOrder {
   std::uint64_t seed_;
   StripePlan plan_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::pair<std::uint32_t, Permutation>> recent_;  // stripes are never many epochs apart
+  mutable std::vector<std::pair<std::uint32_t, Permutation>>
+      recent_;  // others are made again: with few rows a stripe is far ahead
 };
 
 // A row of a stripe, or the end of one of its epochs.
