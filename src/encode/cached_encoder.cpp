@@ -1,6 +1,7 @@
 #include "millrace/encode/cached_encoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -75,12 +76,15 @@ CheckedBatch CachedEncoder::collect(StartedEncoding started) {
   return {std::move(batch), std::move(finite)};
 }
 
+// Who sends parcels shall not wait for files that are being published.
 void CachedEncoder::reject(const std::vector<RejectedRow>& rows) {
-  if (rows.empty()) return;  // who sends parcels shall not wait for files that are being published
-  write_cache([&] {
-    for (const auto& [archive, row, reason] : rows)
-      if (use_ == CacheUse::whole || !may_be_gone(reason)) cache_->reject(archive, row, reason);
-  });
+  const std::lock_guard lock(rejected_mutex_);
+  rejected_.insert(rejected_.end(), rows.begin(), rows.end());
+}
+
+std::vector<RejectedRow> CachedEncoder::take_rejected() {
+  const std::lock_guard lock(rejected_mutex_);
+  return std::exchange(rejected_, {});
 }
 
 void CachedEncoder::finish() {
@@ -93,9 +97,11 @@ void CachedEncoder::finish_all_but(const std::set<std::uint32_t>& archives) {
 
 template <class Write>
 void CachedEncoder::write_cache(Write&& write) {
-  const std::lock_guard lock(cache_mutex_);
+  const auto rejected = take_rejected();
   if (!cache_) return;
   try {
+    for (const auto& [archive, row, reason] : rejected)
+      if (use_ == CacheUse::whole || !may_be_gone(reason)) cache_->reject(archive, row, reason);
     write();
   } catch (const Error& error) {
     if (use_ == CacheUse::whole || error.exit() != Exit::io) throw;

@@ -40,7 +40,8 @@ class CachedEncoder {
   virtual StartedEncoding start(std::vector<TransformedSample> samples);
   virtual bool is_done(const StartedEncoding& started) const { return started.encoded.work.is_done(); }
   virtual CheckedBatch collect(StartedEncoding started);
-  // Lets the cache know rows that need not be read again. Any thread may call it, also while another one encodes.
+  // Lets the cache know rows that need not be read again, with what it gets next. Any thread may call it, also while
+  // another one encodes.
   void reject(const std::vector<RejectedRow>& rows);
   // Publishes what the cache has collected, of all archives or of all but some.
   void finish();
@@ -51,12 +52,14 @@ class CachedEncoder {
   virtual std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
 
  private:
+  std::vector<RejectedRow> take_rejected();
   template <class Write>
   void write_cache(Write&& write);
 
   Encoder* encoder_;
-  std::mutex cache_mutex_;
   std::unique_ptr<CacheWriter> cache_;
+  std::mutex rejected_mutex_;
+  std::vector<RejectedRow> rejected_;  // that the cache does not know yet
   CacheUse use_;
   EncodingShape shape_;
   int batch_size_;
