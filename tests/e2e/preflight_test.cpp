@@ -147,6 +147,10 @@ TEST(Preflight, ARunFolderStaysAsItIs) {
   const auto outcome = shell(mpirun(3) + preflight("trained", "roles.producers=1"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_EQ(content_of(workshop() / "trained"), before);
+  fs::rename(workshop() / "trained/checkpoints", workshop() / "elsewhere");
+  const auto lost = shell(preflight("trained", ""));
+  EXPECT_EQ(lost.exit_code, 74) << lost.output;
+  EXPECT_THAT(lost.output, HasSubstr("is their disk mounted?"));
 }
 
 // The name of a process of this machine that has ended.

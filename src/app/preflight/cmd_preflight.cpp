@@ -13,6 +13,7 @@
 #include "millrace/core/log.h"
 #include "output.h"
 #include "preflight/checks.h"
+#include "run/resume.h"
 
 namespace millrace {
 namespace preflight {
@@ -45,6 +46,10 @@ void run_checks(World& world, const CommandLine& line, Checkup& checkup, Scratch
   check_machines(checkup, session, plan);
   check_model_folder(checkup, plan);
   const auto of_role = check_plan(checkup, session, plan, report);
+  if (config.checkpoint.resume == "auto")
+    on_root(world.group(), [&] {
+      if (list_checkpoints(config.run.dir.value).empty()) refuse_lost_checkpoints(config.run.dir.value);
+    });
   if (!line.dry_run) {
     check_folder(checkup, "run folder", "run.dir", config.run.dir.value, scratch);
     if (config.encode.cache) check_folder(checkup, "latent cache", "encode.cache", *config.encode.cache, scratch);

@@ -39,8 +39,7 @@ static std::optional<std::string> checkpoint_of_before(const std::filesystem::pa
   return std::nullopt;
 }
 
-// The folder of checkpoints may lie on a disk that is not mounted, and lines of the whole history would go.
-static void refuse_lost_checkpoints(const std::filesystem::path& run_dir) {
+void refuse_lost_checkpoints(const std::filesystem::path& run_dir) {
   const auto before = checkpoint_of_before(run_dir);
   if (!before) return;
   const auto checkpoints = checkpoints_in(run_dir);
