@@ -95,6 +95,16 @@ void TrainConfig::describe(config::Section& section) {
   ignore_other_sections(section);
 }
 
+void RolesConfig::describe(config::Section& section) {
+  section
+      .key("producers", producers,
+           "how many ranks, the last ones, only produce; auto = by GPU model where one is named, else every rank does "
+           "both")
+      .at_least(1);
+  section.key("producer_gpu", producer_gpu, "ranks whose GPU's name contains this as whole words produce, e.g. a10g");
+  section.key("trainer_gpu", trainer_gpu, "ranks whose GPU's name contains this as whole words train, e.g. a100");
+}
+
 void TrainBatchConfig::describe(config::Section& section) {
   section.key("global", global, "samples per optimizer step over all trainers").at_least(1);
   section

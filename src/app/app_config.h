@@ -1,5 +1,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "millrace/config/config.h"
 #include "millrace/core/units.h"
@@ -9,7 +11,6 @@
 #include "millrace/produce/producer_config.h"
 #include "millrace/train/autoencoder_task.h"
 #include "millrace/train/train_config.h"
-#include "train/roles.h"
 
 // The whole configuration of a training run: every section beside its owner, put together here.
 namespace millrace {
@@ -18,6 +19,14 @@ namespace millrace {
 struct PreprocessConfig : ProducerConfig {
   GuardConfig guard;
   config::Auto<int> threads{};
+
+  void describe(config::Section& section);
+};
+
+// Section `roles`.
+struct RolesConfig {
+  config::Auto<int> producers{};                             // auto: by GPU model, or every rank does both
+  std::optional<std::string> producer_gpu{}, trainer_gpu{};  // words of a GPU's name
 
   void describe(config::Section& section);
 };

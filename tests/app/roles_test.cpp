@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "app_config.h"
 #include "millrace/core/error.h"
 #include "train/micro_batch.h"
 #include "train/roles.h"

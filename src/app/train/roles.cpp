@@ -7,20 +7,11 @@
 #include <numeric>
 #include <set>
 
+#include "app_config.h"
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"
 
 namespace millrace {
-
-void RolesConfig::describe(config::Section& section) {
-  section
-      .key("producers", producers,
-           "how many ranks, the last ones, only produce; auto = by GPU model where one is named, else every rank does "
-           "both")
-      .at_least(1);
-  section.key("producer_gpu", producer_gpu, "ranks whose GPU's name contains this as whole words produce, e.g. a10g");
-  section.key("trainer_gpu", trainer_gpu, "ranks whose GPU's name contains this as whole words train, e.g. a100");
-}
 
 bool Roles::trains(int rank) const {
   return std::find(trainers.begin(), trainers.end(), rank) != trainers.end();

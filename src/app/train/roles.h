@@ -1,19 +1,10 @@
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "millrace/config/config.h"
-
 namespace millrace {
 
-// Section `roles`.
-struct RolesConfig {
-  config::Auto<int> producers{};                             // auto: by GPU model, or every rank does both
-  std::optional<std::string> producer_gpu{}, trainer_gpu{};  // words of a GPU's name
-
-  void describe(config::Section& section);
-};
+struct RolesConfig;
 
 // Who does what. With `all_in_one` every rank trains and produces for itself.
 struct Roles {
