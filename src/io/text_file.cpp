@@ -1,6 +1,7 @@
 #include "text_file.h"
 
 #include <span>
+#include <string_view>
 
 #include "file_stream.h"
 #include "millrace/core/error.h"
@@ -8,18 +9,24 @@
 namespace millrace {
 
 TextFile::TextFile(const fs::path& path) : name_(path.string()), stream_(std::make_unique<FileStream>(name_)) {
-  const int first = get(), second = get();
-  if ((first == 0xFF && second == 0xFE) || (first == 0xFE && second == 0xFF))
+  constexpr std::string_view utf8 = "\xEF\xBB\xBF";  // byte order marks
+  while (filled_ < utf8.size() && read_more()) {
+  }
+  const std::string_view start(buffer_.data(), filled_);
+  if (start.starts_with("\xFF\xFE") || start.starts_with("\xFE\xFF"))
     throw Error(Exit::io, fmt::format("{}: UTF-16", name_), "save it as UTF-8");
-  const bool has_mark = first == 0xEF && second == 0xBB && get() == 0xBF;  // of UTF-8's byte order
-  if (!has_mark) next_ = 0;
-  lines_ = 0;
+  if (start.starts_with(utf8)) next_ = utf8.size();
 }
 
-bool TextFile::fill() try {
+bool TextFile::fill() {
   next_ = filled_ = 0;
-  filled_ = stream_.read(std::as_writable_bytes(std::span(buffer_)));
-  return filled_ > 0;
+  return read_more();
+}
+
+bool TextFile::read_more() try {
+  const auto bytes = stream_.read(std::as_writable_bytes(std::span(buffer_)).subspan(filled_));
+  filled_ += bytes;
+  return bytes > 0;
 } catch (const GzipError& error) {
   fail(Exit::io, "{}: {}", place(line()), error.what());
 }

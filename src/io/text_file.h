@@ -29,6 +29,7 @@ class TextFile {
 
  private:
   bool fill();
+  bool read_more();
 
   std::string name_;
   GunzipStream stream_;
