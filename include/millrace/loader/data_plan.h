@@ -24,8 +24,8 @@ struct StripePlan {
 
 // S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
 // batch up to max_stripes for which every stripe gets a split. While archives are fewer than stripes, seekable ones are
-// cut into splits with rows in them; else each archive is one split, and nobody has looked whether it is empty. Error(usage) when an explicit `wanted` does not divide the batch or cannot be
-// fed.
+// cut into splits with rows in them; else each archive is one split, and nobody has looked whether it is empty.
+// Error(usage) when an explicit `wanted` does not divide the batch or cannot be fed.
 StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest);
 
 // Stripes begin their epochs independently of each other, those with fewer splits earlier. When as many samples have

@@ -23,8 +23,8 @@ namespace millrace {
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume, const std::vector<int>& trainers);
 
-// For a start that has found no checkpoint: Error(io) where STATE, or else DONE, names one. The folder may lie on a disk
-// that is not mounted, and lines of the whole history would go.
+// For a start that has found no checkpoint: Error(io) where STATE, or else DONE, names one. The folder may lie on a
+// disk that is not mounted, and lines of the whole history would go.
 void refuse_lost_checkpoints(const std::filesystem::path& run_dir);
 
 // Of a learning rate that jumps: with the step after this point by more than a tenth away from what the settings
