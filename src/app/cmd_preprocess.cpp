@@ -69,15 +69,18 @@ CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
   return finished;
 }
 
-// After days of encoding no read that fails now and then ends the job.
+// Reads that fail now and then do not end a job of days.
 void list_in_cache(const PreprocessPlan& plan, const Ledger& ledger) {
   const auto& cache = *plan.encoding.cache;
   StorageRetry retry(StorageRetry::Seconds(plan.config.data.retry_for.count));
   const auto finished = retry.run([&] { return finished_manifest(plan.data.manifest, ledger); });
   const auto others = retry.run([&] { return add_to_cache_manifest(cache, finished); });
-  if (others > 0)
-    log::info("{} lists {} archives of earlier runs as well, which data.train.type=latents reads, too",
-              (cache / "MANIFEST.json").string(), others);
+  if (!others.empty())
+    log::warning(
+        "{} lists {} archives of earlier runs as well, {} the first, which data.train.type=latents reads, too; where "
+        "they "
+        "are not among the data any more, remove that file and run this once more",
+        (cache / "MANIFEST.json").string(), others.size(), others.front());
 }
 
 // STATE, and DONE when all is in the cache. `total`: of this run so far.

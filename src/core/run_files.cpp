@@ -44,7 +44,9 @@ std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint)
   auto run_dir = folder_of(checkpoint).parent_path();
   if (lies_in(checkpoints_in(run_dir), checkpoint)) return run_dir;  // also where its checkpoints/ is a link
   const auto folder = place_of_checkpoint(checkpoint).parent_path();
-  const bool is_in_a_run = folder == checkpoints_in(folder.parent_path());
+  std::error_code error;
+  const bool is_in_a_run = folder == checkpoints_in(folder.parent_path()) &&
+                           std::filesystem::exists(folder.parent_path() / run_file::config, error);
   return !is_in_a_run && is_checkpoint_of(run_dir, checkpoint) ? run_dir : folder.parent_path();
 }
 

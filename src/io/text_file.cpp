@@ -14,7 +14,7 @@ TextFile::TextFile(const fs::path& path) : name_(path.string()), stream_(std::ma
   }
   const std::string_view start(buffer_.data(), filled_);
   if (start.starts_with("\xFF\xFE") || start.starts_with("\xFE\xFF"))
-    throw Error(Exit::io, fmt::format("{}: UTF-16", name_), "save it as UTF-8");
+    throw Error(Exit::usage, fmt::format("{}: UTF-16", name_), "save it as UTF-8");  // as a whole: no damaged row
   if (start.starts_with(utf8)) next_ = utf8.size();
 }
 

@@ -64,6 +64,11 @@ std::vector<fs::path> files_in(const fs::path& folder, bool is_finished) {
 CachedArchive::File::File(LatentFileInfo read)
     : info(std::move(read)), last_row(info.rows.empty() ? 0 : std::ranges::max(info.rows)) {}
 
+void CachedArchive::File::forget() {
+  const std::lock_guard lock(mutex);
+  opened.reset();
+}
+
 CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape)
     : folder_(latent_folder(cache, archive.name)),
       modified_(time_of(folder_)),
@@ -159,7 +164,13 @@ EncodedSample CachedArchive::load(const CachedPlace& place, Opened& opened) cons
     if (opened.size() == cached_files_of_a_reader) opened.erase(std::prev(opened.end()));
     opened[place.file] = open(*files_[place.file]);
   }
-  return opened[place.file]->read(place.index);
+  try {
+    return opened[place.file]->read(place.index);
+  } catch (const StorageError&) {  // the file may be another one on the server: it is opened anew, by all its readers
+    opened.erase(place.file);
+    files_[place.file]->forget();
+    throw;
+  }
 }
 
 std::optional<EncodedSample> CachedArchive::try_load(const CachedPlace& place, Opened& opened) const {

@@ -64,6 +64,8 @@ class CachedArchive {
     std::mutex mutex;
     bool verified = false;
     std::weak_ptr<const LatentFile> opened;
+
+    void forget();  // what is open
   };
   void add(const fs::path& path, const Archive& archive);
   std::shared_ptr<const LatentFile> open(File& file) const;

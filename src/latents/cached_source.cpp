@@ -79,7 +79,8 @@ class CachedReader final : public SplitReader {
   std::optional<RawRow> read_original(std::uint64_t number, std::uint64_t row) {
     if (!original_)
       throw Error(Exit::io, fmt::format("row {} of archive {} is not in the latent cache", row, archive_.name),
-                  "run millrace preprocess again, or train on the images with encode.cache");
+                  "run millrace preprocess again, with this archive among its data, or without its folder in rows/; or "
+                  "train on the images with encode.cache");
     if (!reader_) {
       at_ = is_whole() && number > 0 ? number - 1 : number;  // an end that follows a sound row is the archive's own
       reader_ = original_->open(split_, at_);

@@ -28,7 +28,7 @@ struct Encoded {
   std::string path;         // where `bytes` is unknown, if that is told
 };
 
-// As the first sound NAME.json says.
+// As the first sound NAME.json says that tells what is to be compared: sizes, where the archive's is known.
 Encoded find_encoded(const fs::path& cache, const Archive& archive) {
   const auto folder = latent_folder(cache, archive.name);
   std::error_code error;  // a folder that is not there yet has none
@@ -36,7 +36,7 @@ Encoded find_encoded(const fs::path& cache, const Archive& archive) {
     if (entry->path().extension() != ".json") continue;
     try {
       const auto info = read_latent_file_info(entry->path());
-      if (info.archive == archive.name && (info.archive_bytes > 0 || !info.archive_path.empty()))
+      if (info.archive == archive.name && (info.archive_bytes > 0 || archive.bytes == 0))
         return {info.archive_bytes, info.archive_path};
     } catch (const StorageError&) {
       throw;
@@ -109,13 +109,18 @@ bool has_changed(const Encoded& encoded, const Archive& archive) {
       cure_for_changed(cache, folders, encoded.size() - unknown));
 }
 
+// Without what signs it, and when: that differs from start to start.
+std::string address_of(const std::string& path) {
+  return without_secrets(path.substr(0, path.find('?')));
+}
+
 void warn_of_moved(const fs::path& cache, const Manifest& manifest, const std::vector<Encoded>& encoded) {
   std::size_t moved = 0;
   std::string first;
   for (std::size_t i = 0; i < encoded.size(); ++i) {
-    const auto path = without_secrets(manifest.archives[i].path);
-    if (manifest.archives[i].bytes > 0 || encoded[i].path.empty() || encoded[i].path == path) continue;
-    if (moved++ == 0) first = fmt::format("{}, now {}", encoded[i].path, path);
+    const auto now = address_of(manifest.archives[i].path), then = address_of(encoded[i].path);
+    if (manifest.archives[i].bytes > 0 || then.empty() || then == now) continue;
+    if (moved++ == 0) first = fmt::format("{}, now {}", then, now);
   }
   if (moved > 0)
     log::warning(

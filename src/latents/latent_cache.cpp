@@ -189,16 +189,35 @@ void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest)
   write_file_atomically(folder / manifest_name, dump_any(document, 1) + "\n");
 }
 
-// With archives of the same names beside it, an archive has a longer name than it had alone.
-static bool is_same_archive(const Archive& a, const Archive& b) {
-  if (a.name == b.name || without_secrets(a.path) == without_secrets(b.path)) return true;
-  return a.bytes > 0 && a.bytes == b.bytes && fs::path(a.path).filename() == fs::path(b.path).filename();
+// b/00000 for 00000, or the other way round: beside archives of the same names, one has a longer name than alone.
+static bool is_longer_name(const Archive& a, const Archive& b) {
+  return a.name.ends_with("/" + b.name) || b.name.ends_with("/" + a.name);
+}
+
+// What a later run calls the archive, by its name, else by its path, else by its size.
+static std::optional<std::size_t> find_same(const Archive& earlier, const std::vector<CacheManifest::Entry>& later,
+                                            const std::vector<std::size_t>& alike) {
+  const auto find = [&](const auto& is_same) -> std::optional<std::size_t> {
+    const auto found = std::ranges::find_if(alike, [&](std::size_t i) { return is_same(later[i].archive); });
+    return found == alike.end() ? std::nullopt : std::optional(*found);
+  };
+  if (const auto same = find([&](const Archive& a) { return a.name == earlier.name; })) return same;
+  if (const auto same = find([&](const Archive& a) { return without_secrets(a.path) == earlier.path; })) return same;
+  return find([&](const Archive& a) { return a.bytes > 0 && a.bytes == earlier.bytes && is_longer_name(a, earlier); });
 }
 
 // What was read to its end tells more than what a limit has cut.
 static bool has_read_more(const CacheManifest::Entry& earlier, const CacheManifest::Entry& later) {
   return earlier.archive.name == later.archive.name && earlier.archive.bytes == later.archive.bytes &&
          later.archive.limit && (!earlier.archive.limit || *earlier.archive.limit > *later.archive.limit);
+}
+
+// Somebody may have removed its latents.
+static bool is_there(const fs::path& latents) {
+  std::error_code error;
+  const bool there = fs::is_directory(latents, error);
+  check_storage(error, latents);
+  return there;
 }
 
 static std::optional<CacheManifest> earlier_manifest(const fs::path& folder) {
@@ -212,23 +231,19 @@ static std::optional<CacheManifest> earlier_manifest(const fs::path& folder) {
   }
 }
 
-std::size_t add_to_cache_manifest(const fs::path& folder, const CacheManifest& finished) {
+std::vector<std::string> add_to_cache_manifest(const fs::path& folder, const CacheManifest& finished) {
   CacheManifest manifest = finished;
   const auto last_name = [](const Archive& archive) { return fs::path(archive.name).filename().string(); };
   std::unordered_map<std::string, std::vector<std::size_t>> by_name;  // of `finished`
   for (std::size_t i = 0; i < finished.entries.size(); ++i)
     by_name[last_name(finished.entries[i].archive)].push_back(i);
-  std::size_t others = 0;
+  std::vector<std::string> others;
   for (const auto& entry : earlier_manifest(folder).value_or(CacheManifest{}).entries) {
-    const auto& alike = by_name[last_name(entry.archive)];
-    const auto same = std::ranges::find_if(
-        alike, [&](std::size_t i) { return is_same_archive(entry.archive, finished.entries[i].archive); });
-    if (same == alike.end()) {
-      manifest.entries.push_back(entry);
-      ++others;
-    } else if (has_read_more(entry, finished.entries[*same])) {
-      manifest.entries[*same] = entry;
-    }
+    const auto same = find_same(entry.archive, finished.entries, by_name[last_name(entry.archive)]);
+    if (same && has_read_more(entry, finished.entries[*same])) manifest.entries[*same] = entry;
+    if (same || !is_there(latent_folder(folder, entry.archive.name))) continue;
+    manifest.entries.push_back(entry);
+    others.push_back(entry.archive.name);
   }
   std::ranges::sort(manifest.entries, {}, [](const auto& entry) { return entry.archive.name; });
   write_cache_manifest(folder, manifest);

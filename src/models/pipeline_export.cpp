@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -29,13 +30,21 @@ void write_component(const NewComponent& component, std::string_view name, const
   }
 }
 
-// Where there is something that loaders could take for weights.
+// Where there is what transformers loads by default.
 bool has_weights(const fs::path& folder) {
-  const fs::directory_iterator files(folder);
-  return std::any_of(begin(files), end(files), [](const auto& file) {
-    const auto extension = file.path().extension();
-    return extension == ".safetensors" || extension == ".bin";
-  });
+  constexpr std::array names = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                "pytorch_model.bin.index.json"};
+  return std::ranges::any_of(names, [&](const char* name) { return fs::exists(folder / name); });
+}
+
+// A folder in the source, and not elsewhere: the index is anybody's.
+bool is_part_of(const fs::path& source, const std::string& name) {
+  const bool is_plain = !name.empty() && name.find('/') == name.npos && name.front() != '.';
+  return is_plain && fs::is_directory(source / name);
+}
+
+bool is_known_part(const std::string& name) {
+  return std::ranges::find(pipeline_components, name) != pipeline_components.end();
 }
 
 // The parts that are copied as they are, beside networks and the tokenizer. A pipeline does not load with a safety
@@ -57,9 +66,7 @@ std::vector<std::string> further_parts(const PipelineFolder& source, bool has_tr
   }
   if (has_trained_unet) return parts;
   for (const auto& [name, entry] : source.index().items())
-    if (is_listed(entry) && std::ranges::find(pipeline_components, name) == pipeline_components.end() &&
-        fs::is_directory(source.path() / name))
-      parts.push_back(name);
+    if (is_listed(entry) && !is_known_part(name) && is_part_of(source.path(), name)) parts.push_back(name);
   return parts;
 }
 
@@ -68,16 +75,16 @@ json exported_index(const PipelineFolder& source, const SchedulerConfig& schedul
                     const std::vector<std::string>& further) {
   json index = model_index(scheduler.class_name());
   const bool has_trained_unet = pipeline.replacements.contains("unet");
+  const auto is_exported = [&](const std::string& name) { return std::ranges::find(further, name) != further.end(); };
   for (const auto& [key, value] : source.index().items()) {
     const bool is_kept = !has_trained_unet || (index.contains(key) && key != "_class_name");
     const bool is_part = index.contains(key) && index[key].is_array();
     if (is_kept && !pipeline.replacements.contains(key) && (is_part ? is_listed(value) : !is_absent(value)))
-      index[key] = value;
+      index[key] = is_listed(value) && !is_known_part(key) && !is_exported(key) ? json({nullptr, nullptr}) : value;
   }
   index.erase("_name_or_path");
   index["_diffusers_version"] = diffusers_format_version;
   index["scheduler"] = {"diffusers", scheduler.class_name()};
-  const auto is_exported = [&](const char* name) { return std::ranges::find(further, name) != further.end(); };
   for (const char* name : optional_components) {
     if (!is_exported(name)) index[name] = {nullptr, nullptr};
   }
@@ -193,6 +200,7 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   copy_folder(source.component("tokenizer"), staged.subfolder("tokenizer"));
   const auto further = further_parts(source, pipeline.replacements.contains("unet"));
   for (const auto& name : further) {
+    refuse_non_finite_weights(source.path() / name, is_copied);
     copy_folder(source.path() / name, staged.subfolder(name));
     load_as_float32(staged.subfolder(name));
   }

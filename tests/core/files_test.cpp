@@ -387,6 +387,7 @@ TEST(RunFiles, ARunIsFoundFromItsCheckpointHoweverThatIsSpelled) {
   const TempDir dir;
   const auto root = fs::canonical(dir.path()), step = root / "run/checkpoints/step-00000002";
   fs::create_directories(step);
+  dir.write("run/config.yaml", "");
   fs::create_directory_symlink(step, root / "best");
   fs::create_directories(root / "other/checkpoints");
   fs::create_directory_symlink(step, root / "other/checkpoints/step-00000002");
@@ -400,14 +401,16 @@ TEST(RunFiles, ARunIsFoundFromItsCheckpointHoweverThatIsSpelled) {
 
 // To a disk that has room.
 TEST(RunFiles, ACheckpointMayHaveMovedAndLeftALink) {
-  const TempDir dir;
-  fs::create_directories(dir / "archive/step-00000002");
-  fs::create_directories(dir / "run/checkpoints");
-  const auto link = dir / "run/checkpoints/step-00000002";
-  fs::create_directory_symlink(dir / "archive/step-00000002", link);
-  EXPECT_TRUE(is_checkpoint_of(dir / "run", link));
-  EXPECT_EQ(run_of_checkpoint(link), dir / "run");
-  EXPECT_FALSE(is_checkpoint_of(dir / "run", dir / "archive/step-00000002"));
+  for (const char* archive : {"archive", "archive/run/checkpoints"}) {
+    const TempDir dir;
+    const auto moved = dir / archive / "step-00000002", link = dir / "run/checkpoints/step-00000002";
+    fs::create_directories(moved);
+    fs::create_directories(link.parent_path());
+    fs::create_directory_symlink(moved, link);
+    EXPECT_TRUE(is_checkpoint_of(dir / "run", link));
+    EXPECT_EQ(run_of_checkpoint(link), dir / "run");
+    EXPECT_FALSE(is_checkpoint_of(dir / "run", moved));
+  }
 }
 
 TEST(RunFiles, ARunsCheckpointsMayLieBehindALink) {

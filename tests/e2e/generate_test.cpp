@@ -158,13 +158,13 @@ TEST(Generate, TellsOfPicturesThatALongerListHasLeft) {
   std::ofstream(workshop() / "three.jsonl") << "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n{\"prompt\": \"c\"}\n";
   const auto outcome = shell(generate_list(at("three.jsonl"), "shorter"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
-  expect_mentions(outcome, "4 pictures of a longer list are still in " + at("shorter") + ": 00003.png to 00006.png");
+  expect_mentions(outcome, "4 pictures of another list are still in " + at("shorter") + ": 00003.png to 00006.png");
   EXPECT_TRUE(fs::exists(picture("shorter", 6)));
   EXPECT_EQ(lines(workshop() / "shorter/images.jsonl").size(), 3u);
 }
 
-// Whoever scores the folder behind a kill pairs no picture with another one's caption.
-TEST(Generate, AStoppedListLeavesNothingOfTheOneBefore) {
+// Whoever scores the folder behind a kill by images.jsonl pairs no picture with another one's caption.
+TEST(Generate, AStoppedListLeavesNoPictureOfTheOneBeforeUnderItsNames) {
   copy_folder(straight(), "relisted");
   std::ofstream(workshop() / "other.jsonl") << "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n{\"prompt\": \"c\"}\n";
   const auto command = generate_list(at("other.jsonl"), "relisted");

@@ -30,7 +30,7 @@ TEST(Gunzip, Utf16IsRefused) {
   const ScratchDirectory scratch;
   for (const std::string& text : {std::string("\xFF\xFE\x61\0", 4), std::string("\xFE\xFF\0\x61", 4)}) {
     const Error error = error_of([&] { gunzip_file(scratch.write("wide.txt", text)); });
-    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_EQ(error.exit(), Exit::usage);
     EXPECT_NE(std::string_view(error.what()).find("wide.txt: UTF-16"), std::string_view::npos) << error.what();
   }
   for (const std::string text : {"\xFF", "\xEF", "\xEF\xBB", "x"})

@@ -455,26 +455,42 @@ std::vector<std::pair<std::string, std::uint64_t>> listed(const fs::path& cache)
   return listed;
 }
 
+// As preprocess makes them with an archive's first file.
+void make_folders(const fs::path& cache, const std::vector<std::string>& archives) {
+  for (const auto& name : archives) fs::create_directories(latent_folder(cache, name));
+}
+
 // Half of the data in one job, the other half in the next; and a look at what comes out, of a few rows.
 TEST_F(LatentCache, AFinishedRunAddsToWhatEarlierOnesHaveRead) {
   using testing::Pair;
-  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/1.tar", "1", 100, 17), entry("/d/2.tar", "2", 200, 18)}}), 0u);
-  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/0.tar", "0", 300, 19), entry("/d/2.tar", "2", 200, 5, 5)}}), 1u);
+  make_folders(cache, {"0", "1", "2"});
+  const auto add = [&](const CacheManifest& finished) { return add_to_cache_manifest(cache, finished); };
+  EXPECT_THAT(add({{entry("/d/1.tar", "1", 100, 17), entry("/d/2.tar", "2", 200, 18)}}), ElementsAre());
+  EXPECT_THAT(add({{entry("/d/0.tar", "0", 300, 19), entry("/d/2.tar", "2", 200, 5, 5)}}), ElementsAre("1"));
   EXPECT_THAT(listed(cache), ElementsAre(Pair("0", 19), Pair("1", 17), Pair("2", 18)));
-  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/2.tar", "2", 220, 20)}}), 2u) << "it has grown";
+  EXPECT_THAT(add({{entry("/d/2.tar", "2", 220, 20)}}), ElementsAre("0", "1")) << "it has grown";
   EXPECT_THAT(listed(cache), ElementsAre(Pair("0", 19), Pair("1", 17), Pair("2", 20)));
+  fs::remove(latent_folder(cache, "0"));  // an archive that has proved to be bad
+  EXPECT_THAT(add({{entry("/d/2.tar", "2", 220, 20)}}), ElementsAre("1"));
+  EXPECT_THAT(listed(cache), ElementsAre(Pair("1", 17), Pair("2", 20)));
   write_file_atomically(cache / "MANIFEST.json", "{");
-  EXPECT_EQ(add_to_cache_manifest(cache, {{entry("/d/1.tar", "1", 100, 17)}}), 0u);
+  EXPECT_THAT(add({{entry("/d/1.tar", "1", 100, 17)}}), ElementsAre());
   EXPECT_THAT(listed(cache), ElementsAre(Pair("1", 17)));
 }
 
 // Twice in the list, an archive's samples would be trained twice.
 TEST_F(LatentCache, AnArchiveThatHasAnotherNameBesideOthersIsListedOnce) {
   using testing::Pair;
+  make_folders(cache, {"1", "2", "e/1", "f/1"});
   add_to_cache_manifest(cache, {{entry("/a/1.tar", "1", 100, 17), entry("s3://b/2.tar", "2", 0, 18)}});
   add_to_cache_manifest(cache, {{entry("../a/1.tar", "a/1", 100, 17), entry("/c/1.tar", "c/1", 300, 19),
                                  entry("s3://b/2.tar", "b/2", 0, 18), entry("/c/2.tar", "c/2", 400, 20)}});
   EXPECT_THAT(listed(cache), ElementsAre(Pair("a/1", 17), Pair("b/2", 18), Pair("c/1", 19), Pair("c/2", 20)));
+  // Tars are padded: those of other sets may be equally long.
+  fs::remove(cache / "MANIFEST.json");
+  add_to_cache_manifest(cache, {{entry("/e/1.tar", "e/1", 100, 17), entry("/f/1.tar", "f/1", 200, 18)}});
+  add_to_cache_manifest(cache, {{entry("/g/1.tar", "g/1", 100, 19), entry("/f/1.tar", "f/1", 100, 3, 3)}});
+  EXPECT_THAT(listed(cache), ElementsAre(Pair("e/1", 17), Pair("f/1", 3), Pair("g/1", 19)));
 }
 
 // As after a preemption: MANIFEST.json comes when all is done.

@@ -534,6 +534,10 @@ TEST(WritePipeline, KeepsAllPartsOfAPipelineWhoseUNetIsItsOwn) {
   json index = read_json(dir / "source/model_index.json");
   index["_class_name"] = "StableDiffusionXLPipeline";
   index["text_encoder_2"] = {"transformers", "CLIPTextModelWithProjection"};
+  index["low_res_scheduler"] = {"diffusers", "DDPMScheduler"};  // which is not there
+  for (const std::string outside : {"../beside", (dir / "beside").string(), std::string()}) index[outside] = {"a", "B"};
+  fs::create_directory(dir / "beside");
+  write_file_atomically(dir / "beside/config.json", R"({"model_type": "theirs"})");
   write_file_atomically(dir / "source/model_index.json", format_json(index));
   PipelineExport pipeline = export_of_golden();
   pipeline.source = dir / "source";
@@ -542,6 +546,9 @@ TEST(WritePipeline, KeepsAllPartsOfAPipelineWhoseUNetIsItsOwn) {
   write_pipeline(dir / "out", pipeline);
   EXPECT_EQ(read_json(dir / "out/model_index.json").at("text_encoder_2"), index["text_encoder_2"]);
   EXPECT_TRUE(fs::exists(dir / "out/text_encoder_2/model.safetensors"));
+  EXPECT_EQ(read_json(dir / "out/model_index.json").at("low_res_scheduler"), json({nullptr, nullptr}));
+  EXPECT_EQ(read_file(dir / "beside/config.json"), R"({"model_type": "theirs"})");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 3);
 }
 
 // transformers would make a network of half precision, and diffusers feed its states to a U-Net in float32.
@@ -587,6 +594,8 @@ TEST(WritePipeline, LeavesOutASafetyCheckerThatWouldNotLoad) {
   write_file_atomically(dir / "source/safety_checker/config.json", R"({"model_type": "clip"})");
   write_file_atomically(dir / "source/feature_extractor/preprocessor_config.json", "{}");
   EXPECT_EQ(exported("without weights"), json({nullptr, nullptr}));
+  fs::copy_file(dir / "source/text_encoder/model.safetensors", dir / "source/safety_checker/model.fp16.safetensors");
+  EXPECT_EQ(exported("with a variant alone"), json({nullptr, nullptr}));
   write_file_atomically(dir / "source/safety_checker/pytorch_model.bin", "weights");
   EXPECT_EQ(exported("whole"), index["safety_checker"]);
   EXPECT_TRUE(fs::exists(dir / "whole/safety_checker/pytorch_model.bin"));

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <set>
 
-// What happens to the other folders in RUN/checkpoints. One rank at a time does it; only abandon_newer throws.
+// What happens to the other folders in RUN/checkpoints. One rank at a time does it; Error only where it is said.
 namespace millrace {
 
 // Bytes of the checkpoints in the run's folder that a killed run has left half written or half deleted:
@@ -26,7 +26,7 @@ void tell_of_abandoned(const std::filesystem::path& run_dir);
 // (line_files.h). Error(io).
 void abandon_newer(const std::filesystem::path& run_dir, std::int64_t start);
 
-// Marks a checkpoint that is being made as one that stays.
+// Marks a checkpoint that is being made as one that stays. Error(io).
 void keep_for_good(const std::filesystem::path& checkpoint);
 
 // Renames one that is not what was written to step-N.damaged, for people to look at, and deletes the one before: a disk

@@ -64,8 +64,9 @@ void for_each_finished(const fs::path& folder, const Manifest& manifest,
                        const std::function<void(std::size_t number, const CacheManifest::Entry& entry)>& use);
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);
 // Adds a finished run's archives to those that earlier ones have listed, in place of what these say of the same, unless
-// they have read more of it. Returns how many others stay: `type=latents` reads them as well.
-std::size_t add_to_cache_manifest(const fs::path& folder, const CacheManifest& finished);
+// they have read more of it. Returns the names of the others that stay, as long as there are latents of them:
+// `type=latents` reads these as well.
+std::vector<std::string> add_to_cache_manifest(const fs::path& folder, const CacheManifest& finished);
 
 // The manifest of `type=latents`: names, sizes and rows as online, so that the stripes come out the same. Error(io)
 // naming `section` for a folder that is no complete cache.

@@ -179,7 +179,7 @@ void Evaluation::warn_of_order() const {
 
 // However it was spelled, and whoever reads that from another folder.
 std::string Evaluation::place() const {
-  return fs::absolute(job_.path).lexically_normal().string();
+  return without_last_slash(fs::absolute(job_.path).lexically_normal()).string();
 }
 
 void Evaluation::score_images() {

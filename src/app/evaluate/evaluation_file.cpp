@@ -20,7 +20,7 @@ bool same(const Json& a, const Json& b, const char* key) {
 fs::path path_of(const Json& line) {
   const auto found = line.find("checkpoint");
   if (found == line.end() || !found->is_string() || found->get_ref<const std::string&>().empty()) return {};
-  return fs::absolute(found->get<std::string>()).lexically_normal();
+  return without_last_slash(fs::absolute(found->get<std::string>()).lexically_normal());
 }
 
 // A step's checkpoint may have become another one, and a run may have moved with its checkpoints; another run's is

@@ -142,7 +142,7 @@ class Generation {
   }
 
   // Of what an earlier command has left: whoever looks into the folder meanwhile, or behind a kill, finds this one's
-  // list, and no picture or grid that it does not speak of.
+  // list, and under its names no picture of another one.
   void clear_folder(std::span<const ListedPicture> pictures) const {
     if (std::ranges::count(is_there_, 0) == 0) return;
     std::error_code ignored;  // what cannot be removed cannot be written either
@@ -161,12 +161,12 @@ class Generation {
     std::ranges::fill(is_there_, 0);
   }
 
-  // A longer list was painted into the folder before. Whoever takes all its pictures should know.
+  // Another list was painted into the folder before. Whoever takes all its pictures should know.
   void tell_leftovers() const {
     const auto files = list_leftovers(out_, size());
     if (files.empty()) return;
-    log::warning("{} pictures of a longer list are still in {}: {} to {}; images.jsonl does not name them",
-                 files.size(), out_.string(), files.front().filename().string(), files.back().filename().string());
+    log::warning("{} pictures of another list are still in {}: {} to {}; images.jsonl does not name them", files.size(),
+                 out_.string(), files.front().filename().string(), files.back().filename().string());
   }
 
   std::filesystem::path latents_file() const { return out_ / "latents.safetensors"; }

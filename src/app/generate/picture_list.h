@@ -32,8 +32,8 @@ std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests,
 // Whether its file is there, whole, and made from the same.
 bool is_painted(const ListedPicture& picture);
 
-// The files of another list of `count` pictures or more that was painted into the folder before, by name: 00007.png and
-// so on from `count` on, and names of another length.
+// The files of another list that was painted into the folder before, by name: 00007.png and so on from `count` on, and
+// numbers of another length than those of `count` pictures.
 std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& out, std::size_t count);
 
 // One flag per picture, the same on all ranks, which share the reading. Collective.

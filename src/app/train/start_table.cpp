@@ -116,9 +116,9 @@ void log_planned_memory(const Session& session, const TrainPlan& plan) {
   // A larger copy finds no room whenever it is looked for. A smaller one may find some between two steps, and the next
   // step then lacks it.
   const double left_by_state = total - static_cast<double>(tensors.state.lasting());
-  const auto text = fmt::format(
-      "with {}{} about {} of the {}", encodes ? "the encoders and " : "", device.is_cuda() ? "CUDA" : "buffers",
-      size(planned), device.is_cuda() ? "GPU's " + size(total) : size(total) + " that each rank of this host may have");
+  const auto text = fmt::format("with {}{} about {} of the {} that {} may have", encodes ? "the encoders and " : "",
+                                device.is_cuda() ? "CUDA" : "buffers", size(planned), size(total),
+                                device.is_cuda() ? "each rank of this GPU" : "each rank of this host");
   if (planned <= total) {
     log::info("{}", text);
   } else if (planned - copy <= total && copy > left_by_state) {
