@@ -535,7 +535,7 @@ TEST(WritePipeline, KeepsAllPartsOfAPipelineWhoseUNetIsItsOwn) {
   index["_class_name"] = "StableDiffusionXLPipeline";
   index["text_encoder_2"] = {"transformers", "CLIPTextModelWithProjection"};
   index["low_res_scheduler"] = {"diffusers", "DDPMScheduler"};  // which is not there
-  for (const std::string outside : {"../beside", (dir / "beside").string(), std::string()}) index[outside] = {"a", "B"};
+  for (const auto& outside : std::vector<std::string>{"../beside", dir / "beside", ""}) index[outside] = {"a", "B"};
   fs::create_directory(dir / "beside");
   write_file_atomically(dir / "beside/config.json", R"({"model_type": "theirs"})");
   write_file_atomically(dir / "source/model_index.json", format_json(index));
