@@ -417,7 +417,7 @@ class Loop {
   double lr_ = 0;
   std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
-  std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here
+  std::optional<UsedUpSteps> bad_;  // in a row, one too many; its `checkpoint` is not known here
   bool is_save_owed_ = false;
   bool has_trained_ = false;  // a step in this process
   bool has_told_graph_ = false;

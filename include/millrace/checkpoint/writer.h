@@ -25,7 +25,7 @@ class Snapshot;
 //
 //   start: copy, begin to write  ->  commit: publish, begin to read it back  ->  settle: delete older ones
 //
-// These and give_up_reading_back are collective over the trainers; each waits for what the one before has begun.
+// These and make_room are collective over the trainers; each waits for what the one before has begun.
 class CheckpointWriter {
  public:
   struct Options {
@@ -68,7 +68,6 @@ class CheckpointWriter {
   // Instead of `settle`, when there is no time: older ones stay.
   void give_up_reading_back();
   // Behind a save that has failed: deletes what is damaged; whether there was any, so that another try may do.
-  // Collective.
   bool make_room();
 
   // True while this rank is writing or reading back.

@@ -14,11 +14,11 @@ namespace millrace {
 struct LoopResult {
   bool finished = false;  // the duration was reached
   std::string reason;     // else: what asked for the stop
-  // Too many in a row: training is to go back to before them; `checkpoint` is not known yet.
+  // Too many in a row: training is to go back to before them. Where to, its own `checkpoint`, is not known yet.
   std::optional<UsedUpSteps> bad;
   std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
-  std::optional<std::string> checkpoint;  // the last one, when there is one
+  std::optional<std::string> checkpoint;  // the last one that was saved, when there is one
   bool is_saved = false;                  // it holds `state`
   // Of these steps: means over all but the first, loss and gradient norm over the last interval.
   Metrics totals;

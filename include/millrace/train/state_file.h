@@ -14,8 +14,9 @@ namespace millrace {
 const char* state_after(const Error& error);
 
 // RUN/STATE: what the run is doing, for people and for slurm/requeue.sh. JSON with a key on each line: state, step,
-// samples, checkpoint, digest, job, restart, exit (the code it ended with, else null), reason. Rank 0 writes it: when
-// the run folder is opened, with every checkpoint, when a stop is asked for, and at the end.
+// samples, checkpoint, digest, job, restart, exit (the code it ended with, else null), reason. Rank 0 of the world
+// writes it when the run folder is opened, that of the trainers with every checkpoint, when a stop is asked for and at
+// the end, and the rank that fails when it does.
 class StateFile {
  public:
   // Once another instance has taken `lease`, nothing is written any more; null: the folder is known to be ours.

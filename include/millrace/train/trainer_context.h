@@ -22,7 +22,7 @@
 
 namespace millrace {
 
-// Everything the loop works with; the same on every trainer but for the shards and the samples.
+// Everything the loop works with; the same on every trainer but for the shards, the samples and the GPU.
 struct TrainerContext {
   Task& task;
   ShardedModel& model;

@@ -32,11 +32,11 @@ void refuse_lost_checkpoints(const std::filesystem::path& run_dir);
 std::optional<std::string> complaint_about_rate(const TrainConfig& before, const TrainConfig& now,
                                                 const RunPoint& point);
 
-// The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
-// batch.global, data, transform, tokenizer, model) is an Error(usage) unless allowed. Files may have moved, and what is
-// spelled in another way is no other setting. A network that does not have the checkpoint's tensors is never allowed. A
-// learning rate that jumps is a warning. What changed in the data is told from the archives.tsv of the run that the
-// checkpoint belongs to.
+// The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (the
+// settings in `fixed_keys`, the archives, the encoders) is an Error(usage) unless allowed. Files may have moved, and
+// what is spelled in another way is no other setting. A network that does not have the checkpoint's tensors is never
+// allowed. A learning rate that jumps is a warning. What changed in the data is told from the archives.tsv of the run
+// that the checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 

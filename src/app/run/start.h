@@ -14,8 +14,7 @@ struct Start {
   nlohmann::json identity = {};                     // of the run, in every checkpoint
   std::optional<CheckpointReader> checkpoint = {};  // to continue from; nothing for step 0
   RunState state = {};
-  // On rank 0: of the checkpoints that were there, one that another rank may have found damaged and passed over
-  // included.
+  // On rank 0 alone: the step of the newest checkpoint in the run's folder, also where it was passed over as damaged.
   std::int64_t newest_there = 0;
 
   // The checkpoint's folder, for STATE.

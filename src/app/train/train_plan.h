@@ -26,7 +26,7 @@
 // the same, so that it judges what `train` does.
 namespace millrace {
 
-// The same on every rank, but for shuffle.rows and own_memory.
+// The same on every rank, but for shuffle.rows, own_memory and start.newest_there.
 struct TrainPlan {
   const TrainConfig& config;
   PipelineFolder pipeline = {};
