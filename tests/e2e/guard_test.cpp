@@ -231,7 +231,7 @@ Outcome train_with(const std::string& fault, const std::string& run, const std::
 }
 
 TEST(HangMinutes, WhoStandsStillInLoadingIsNamed) {
-  const auto stopped = train_with("stop@1:*:open=unet/diffusion_pytorch_model.safetensors", "stopped-in-loading",
+  const auto stopped = train_with("stop@1:*:open=unet/config.json", "stopped-in-loading",
                                   "'guard.hang_timeout=4 s' model.unet.init=pretrained");
   EXPECT_EQ(stopped.exit_code, 76) << stopped.output;
   expect_mentions(stopped, "rank 1 on ");

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -34,6 +36,7 @@ struct Shape {
   char operation[16] = {};
   std::size_t count = 0;
   int type = 0, root = 0;
+  int place = 0;  // in its group, before that is shuffled: calls may be alike otherwise
 
   bool operator==(const Shape&) const = default;
 };
@@ -121,16 +124,23 @@ void launch(std::vector<std::function<void()>> starts, std::vector<ncclComm_t> c
   launcher().push([starts = std::move(starts), communicators = std::move(communicators)] {
     nap();
     for (const auto& start : starts) start();
-    for (auto* const communicator : communicators) communicator->state = ncclSuccess;
+    for (auto* const communicator : communicators) {
+      if (communicator->state.exchange(ncclSuccess) == ncclInProgress) continue;
+      fmt::print(stderr, "rehearsal: a communicator was started already\n");
+      std::fflush(stderr);
+      std::abort();
+    }
   });
 }
 
 ncclResult_t start(ncclComm_t communicator, cudaStream_t stream, Communicator::Call call) {
   if (communicator->state != ncclSuccess || !stream->is_on(communicator->device)) return ncclInvalidUsage;
+  call.shape.place = static_cast<int>(grouped.size());
   const auto start = [=] { stream->push([=] { communicator->run(call); }); };
   if (open_groups > 0) {
     grouped.push_back(start);
-    in_group.push_back(communicator);
+    // Once: told a second time that it has started, it would already begin the next group.
+    if (std::ranges::find(in_group, communicator) == in_group.end()) in_group.push_back(communicator);
     return ncclSuccess;
   }
   launch({start}, {communicator});
