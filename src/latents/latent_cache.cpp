@@ -238,7 +238,8 @@ std::vector<std::string> add_to_cache_manifest(const fs::path& folder, const Cac
   for (std::size_t i = 0; i < finished.entries.size(); ++i)
     by_name[last_name(finished.entries[i].archive)].push_back(i);
   std::vector<std::string> others;
-  for (const auto& entry : earlier_manifest(folder).value_or(CacheManifest{}).entries) {
+  const auto earlier = earlier_manifest(folder).value_or(CacheManifest{});
+  for (const auto& entry : earlier.entries) {
     const auto same = find_same(entry.archive, finished.entries, by_name[last_name(entry.archive)]);
     if (same && has_read_more(entry, finished.entries[*same])) manifest.entries[*same] = entry;
     if (same || !is_there(latent_folder(folder, entry.archive.name))) continue;

@@ -451,7 +451,8 @@ CacheManifest::Entry entry(const std::string& path, const std::string& name, std
 
 std::vector<std::pair<std::string, std::uint64_t>> listed(const fs::path& cache) {
   std::vector<std::pair<std::string, std::uint64_t>> listed;
-  for (const auto& each : try_read_cache_manifest(cache)->entries) listed.emplace_back(each.archive.name, each.total);
+  const auto manifest = try_read_cache_manifest(cache);
+  for (const auto& each : manifest->entries) listed.emplace_back(each.archive.name, each.total);
   return listed;
 }
 
