@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <numeric>
@@ -941,10 +942,14 @@ TEST_F(ChangedArchives, AreLookedAtAgainWhenStorageComesBack) {
   archives.archives[7].bytes = 1100;
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  std::jthread comes_back([&] {  // begun before, since UBSan looks at it by a pipe
+  std::atomic<bool> has_begun = false;  // before files run out: UBSan looks at a thread by a pipe
+  std::jthread comes_back([&] {
+    has_begun = true;
+    has_begun.notify_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ::setrlimit(RLIMIT_NOFILE, &before);
   });
+  has_begun.wait(false);
   rlimit none = before;
   none.rlim_cur = 3;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);  // EMFILE
