@@ -78,8 +78,7 @@ void list_in_cache(const PreprocessPlan& plan, const Ledger& ledger) {
   if (!others.empty())
     log::warning(
         "{} lists {} archives of earlier runs as well, {} the first, which data.train.type=latents reads, too; where "
-        "they "
-        "are not among the data any more, remove that file and run this once more",
+        "they are not among the data any more, remove that file and run this once more",
         (cache / "MANIFEST.json").string(), others.size(), others.front());
 }
 

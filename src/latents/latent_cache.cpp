@@ -52,6 +52,13 @@ bool is_file(const fs::path& path) {
   return there;
 }
 
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  const bool there = fs::is_directory(path, error);
+  check_storage(error, path);
+  return there;
+}
+
 void check_format(const json& document, const fs::path& path) {
   if (document.at("format") != 1)
     throw Error(Exit::io, fmt::format("{}: a latent cache of format {}", path.string(), document.at("format").dump()),
@@ -212,14 +219,6 @@ static bool has_read_more(const CacheManifest::Entry& earlier, const CacheManife
          later.archive.limit && (!earlier.archive.limit || *earlier.archive.limit > *later.archive.limit);
 }
 
-// Somebody may have removed its latents.
-static bool is_there(const fs::path& latents) {
-  std::error_code error;
-  const bool there = fs::is_directory(latents, error);
-  check_storage(error, latents);
-  return there;
-}
-
 static std::optional<CacheManifest> earlier_manifest(const fs::path& folder) {
   try {
     return try_read_cache_manifest(folder);
@@ -242,7 +241,7 @@ std::vector<std::string> add_to_cache_manifest(const fs::path& folder, const Cac
   for (const auto& entry : earlier.entries) {
     const auto same = find_same(entry.archive, finished.entries, by_name[last_name(entry.archive)]);
     if (same && has_read_more(entry, finished.entries[*same])) manifest.entries[*same] = entry;
-    if (same || !is_there(latent_folder(folder, entry.archive.name))) continue;
+    if (same || !is_folder(latent_folder(folder, entry.archive.name))) continue;  // somebody has removed its latents
     manifest.entries.push_back(entry);
     others.push_back(entry.archive.name);
   }

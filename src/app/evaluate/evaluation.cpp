@@ -177,11 +177,6 @@ void Evaluation::warn_of_order() const {
         job_.path.string(), late->filename().string());
 }
 
-// However it was spelled, and whoever reads that from another folder.
-std::string Evaluation::place() const {
-  return without_last_slash(fs::absolute(job_.path).lexically_normal()).string();
-}
-
 void Evaluation::score_images() {
   const auto count = std::ssize(pictures_);
   const auto scores = scorer_->score(count, captions_, "scoring", [&](std::int64_t begin, std::int64_t end) {
@@ -189,7 +184,8 @@ void Evaluation::score_images() {
     for (auto i = begin; i < end; ++i) images.push_back(read_image(pictures_[static_cast<std::size_t>(i)]));
     return images;
   });
-  put({{"checkpoint", place()}, {"protocol", protocol_of(root_, contents_, count, {})}}, scores, {});
+  put({{"checkpoint", place_of_model(job_.path).string()}, {"protocol", protocol_of(root_, contents_, count, {})}},
+      scores, {});
 }
 
 void Evaluation::score_pipeline() {
@@ -205,7 +201,7 @@ void Evaluation::score_pipeline() {
                               .dtype = dtype_name(arithmetic_.dtype),
                               .tokenizer = root_.tokenizer.chosen()};
   });
-  score_model({{"checkpoint", place()}, {"protocol", protocol(model)}}, *painter, {});
+  score_model({{"checkpoint", place_of_model(job_.path).string()}, {"protocol", protocol(model)}}, *painter, {});
 }
 
 void Evaluation::score_model(const Json& model, Painter& painter, const std::optional<ValidationLoss>& loss) {

@@ -49,7 +49,6 @@ class Evaluation {
  private:
   const Group& world() const { return session_.world.group(); }
   std::int64_t painted() const;
-  std::string place() const;
   void check_count(std::int64_t pictures, const char* key, const std::string& path) const;
   void warn_of_prompts() const;
   void warn_of_order() const;

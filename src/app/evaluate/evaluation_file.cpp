@@ -20,7 +20,7 @@ bool same(const Json& a, const Json& b, const char* key) {
 fs::path path_of(const Json& line) {
   const auto found = line.find("checkpoint");
   if (found == line.end() || !found->is_string() || found->get_ref<const std::string&>().empty()) return {};
-  return without_last_slash(fs::absolute(found->get<std::string>()).lexically_normal());
+  return place_of_model(found->get<std::string>());
 }
 
 // A step's checkpoint may have become another one, and a run may have moved with its checkpoints; another run's is
@@ -35,6 +35,10 @@ bool is_of_same_pictures(const Json& a, const Json& b) {
 }
 
 }  // namespace
+
+fs::path place_of_model(const fs::path& path) {
+  return without_last_slash(fs::absolute(path).lexically_normal());
+}
 
 bool is_of_raw_weights(const Json& line) {
   const auto weights = line.find("weights");

@@ -7,6 +7,9 @@
 
 namespace millrace {
 
+// What a pipeline, or a folder of pictures, is known by in the file, however it was spelled and from whichever folder.
+std::filesystem::path place_of_model(const std::filesystem::path& path);
+
 // Of the raw weights of a checkpoint that has an EMA, too. All other lines are of what an export takes.
 bool is_of_raw_weights(const nlohmann::ordered_json& line);
 

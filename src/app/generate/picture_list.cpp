@@ -71,8 +71,9 @@ std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& o
     const auto stem = entry.path().stem().string();
     const bool is_number = stem.size() >= 5 && stem.size() < 19 &&
                            std::ranges::all_of(stem, [](unsigned char c) { return std::isdigit(c); });
-    const bool is_own = stem.size() == digits_of_names(count) && std::stoull(is_number ? stem : "0") < count;
-    if (is_number && entry.path().extension() == ".png" && !is_own) found.push_back(entry.path());
+    if (!is_number || entry.path().extension() != ".png") continue;
+    const bool is_own = stem.size() == digits_of_names(count) && std::stoull(stem) < count;
+    if (!is_own) found.push_back(entry.path());
   }
   std::ranges::sort(found);
   return found;
