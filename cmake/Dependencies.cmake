@@ -115,6 +115,8 @@ if(MILLRACE_TORCH)
   add_library(Torch::torch INTERFACE IMPORTED)
   target_include_directories(Torch::torch SYSTEM INTERFACE
     ${CMAKE_BINARY_DIR}/include ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+  # In debug builds too: without it at::RecordFunction, which inline functions make and the library fills, has a member more.
+  target_compile_definitions(Torch::torch INTERFACE NDEBUG)
   # Without OpenMP at::parallel_for, a template, calls its loop on one thread. For targets with WITH_OPENMP: it is a part
   # of the precompiled header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
