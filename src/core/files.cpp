@@ -83,20 +83,45 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   if (!write_all(fd_, rest)) fail_errno("cannot write", path_);
 }
 
-AtomicFile::Written AtomicFile::commit() {
+void AtomicFile::close_durably() {
   ensure(fd_ >= 0, "a file is committed once");
   if (::fsync(fd_) != 0) fail_errno("cannot write", path_);
   // The descriptor is gone after close() whatever it returns; network file systems report late write errors here.
   if (::close(std::exchange(fd_, -1)) != 0) fail_errno("cannot write", path_);
+}
+
+AtomicFile::Written AtomicFile::commit() {
+  close_durably();
   rename_durably(temp_, path_);
   temp_.clear();
   return {bytes_, hasher_.digest()};
+}
+
+// rename() would replace what is there; not every file system has hard links.
+bool AtomicFile::commit_if_absent() {
+  close_durably();
+  if (::link(temp_.c_str(), path_.c_str()) == 0) {
+    fsync_directory(parent_of(path_));
+    return true;
+  }
+  if (errno == EEXIST) return false;
+  std::error_code error;
+  if (fs::exists(path_, error)) return false;
+  rename_durably(temp_, path_);
+  temp_.clear();
+  return true;
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
   AtomicFile file(path);
   file.write(content);
   file.commit();
+}
+
+bool write_file_if_absent(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  return file.commit_if_absent();
 }
 
 std::string read_file(const fs::path& path) {

@@ -136,7 +136,7 @@ void write_cache_description(const fs::path& folder, const CacheDescription& des
                    {"moments", shape.moments},
                    {shape.text_name(), shape.text}};
   if (!shape.has_tokens()) document["null_caption"] = write_null_text(folder, description);
-  write_file_atomically(folder / description_name, format_json(document));
+  write_file_if_absent(folder / description_name, format_json(document));  // the first of two jobs that begin at once
 }
 
 static CacheManifest::Entry entry_from_json(const json& a) {

@@ -32,7 +32,8 @@ void write_if_other(const std::filesystem::path& path, const std::string& text) 
 }  // namespace
 
 const char* state_after(const Error& error) {
-  return error.exit() == Exit::io || error.exit() == Exit::suspect_node ? "requeue" : "failed";
+  const auto exit = error.exit();
+  return exit == Exit::requeue || exit == Exit::io || exit == Exit::suspect_node ? "requeue" : "failed";
 }
 
 static StateJson describe(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint) {

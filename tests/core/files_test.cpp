@@ -142,6 +142,26 @@ TEST(AtomicFile, TwoOfOneNameDoNotMeet) {
   EXPECT_EQ(files_in(dir), 1u);
 }
 
+TEST(AtomicFile, TheFirstOfTwoStaysWhereItMayNotBeReplaced) {
+  const TempDir dir;
+  AtomicFile first(dir / "a"), second(dir / "a");
+  first.write("of the first");
+  second.write("2nd");
+  EXPECT_TRUE(first.commit_if_absent());
+  EXPECT_FALSE(second.commit_if_absent());
+  EXPECT_EQ(read_file(dir / "a"), "of the first");
+  EXPECT_FALSE(write_file_if_absent(dir / "a", "3rd"));
+  EXPECT_EQ(read_file(dir / "a"), "of the first");
+}
+
+TEST(AtomicFile, WhatIsPutWhereNothingIsLeavesNoTemporaryFile) {
+  const TempDir dir;
+  EXPECT_TRUE(write_file_if_absent(dir / "a", "alone"));
+  EXPECT_EQ(files_in(dir), 1u);
+  EXPECT_FALSE(write_file_if_absent(dir / "a", "late"));
+  EXPECT_EQ(files_in(dir), 1u);
+}
+
 TEST(Abandoned, IsWhatAProcessWasWritingThatIsGone) {
   const TempDir dir;
   const AtomicFile living(dir / "a");

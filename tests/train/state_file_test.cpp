@@ -60,5 +60,15 @@ TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
   EXPECT_EQ(state_in(run.path())["state"], "running");
 }
 
+// Of a wait for storage, for example: the next start does the rest.
+TEST(StateFile, AStopIsNoFailure) {
+  const test::TempDir run;
+  const StateFile file(run.path());
+  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write_failed(Error(Exit::requeue, "stopped while 00003.tar could not be read"));
+  EXPECT_EQ(state_in(run.path())["state"], "requeue");
+  EXPECT_EQ(state_in(run.path())["exit"], 75);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -30,8 +30,12 @@ class AtomicFile {
     Hash128 digest;
   };
   Written commit();
+  // The same where nothing is called PATH yet: of several that do so at once, one succeeds.
+  bool commit_if_absent();
 
  private:
+  void close_durably();
+
   fs::path path_, temp_;
   int fd_ = -1;
   std::uint64_t bytes_ = 0;
@@ -39,6 +43,8 @@ class AtomicFile {
 };
 
 void write_file_atomically(const fs::path& path, std::string_view content);
+// Unless there is one, which stays: then false.
+bool write_file_if_absent(const fs::path& path, std::string_view content);
 std::string read_file(const fs::path& path);  // Error(io) naming the path
 // open() with O_CLOEXEC, again where a signal came in between, as file systems of a network answer; -1 with errno.
 int open_file(const fs::path& path, int flags);

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// requeue where another start may get over it (storage, hangs), else failed: a person has to look.
+// requeue where another start may get over it (a stop, storage, hangs), else failed: a person has to look.
 const char* state_after(const Error& error);
 
 // RUN/STATE: what the run is doing, for people and for slurm/requeue.sh. JSON with a key on each line: state, step,

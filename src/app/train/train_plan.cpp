@@ -12,6 +12,7 @@
 #include "millrace/diffusion/sampler.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/generate/prompts.h"
+#include "millrace/io/archive_name.h"
 #include "millrace/io/json.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/nn/device.h"
@@ -267,11 +268,24 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
   startup::done("plan");
 }
 
+// How often one pass reads the bytes of Parquet files: a split takes every n-th row of its file, and decodes all.
+static double reads_of_parquet(const DataPlan& data) {
+  const auto& archives = data.manifest.archives;
+  double bytes = 0, read = 0;
+  for (const auto& archive : archives)
+    if (is_kind(archive.path, ArchiveKind::parquet)) bytes += static_cast<double>(archive.bytes);
+  for (const auto& split : data.stripes.splits)
+    if (const auto& archive = archives[split.archive]; is_kind(archive.path, ArchiveKind::parquet))
+      read += static_cast<double>(archive.bytes);
+  return bytes > 0 ? read / bytes : 1;
+}
+
 std::string describe(const DataPlan& data) {
-  const auto unseen = unseen_after_one_pass(data.stripes);
-  return fmt::format("{} archives, {} stripes in {} splits{}", data.manifest.archives.size(), data.stripes.stripes,
+  const auto unseen = unseen_after_one_pass(data.stripes), reads = reads_of_parquet(data);
+  return fmt::format("{} archives, {} stripes in {} splits{}{}", data.manifest.archives.size(), data.stripes.stripes,
                      data.stripes.splits.size(),
-                     unseen < 0.02 ? "" : fmt::format("; uneven: one pass leaves {:.0f}% for later", 100 * unseen));
+                     unseen < 0.02 ? "" : fmt::format("; uneven: one pass leaves {:.0f}% for later", 100 * unseen),
+                     reads < 1.05 ? "" : fmt::format("; a pass reads the Parquet files {:.1f} times", reads));
 }
 
 }  // namespace millrace
