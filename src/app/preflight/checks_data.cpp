@@ -14,10 +14,10 @@ constexpr double read_seconds = 45;
 
 std::unique_ptr<SampleSource> open_source(const TrainPlan& plan) {
   const auto& c = plan.config;
-  if (plan.encoding.reads_tables())
-    return make_latent_table_source(c.data.train, plan.data.manifest,
-                                    latent_table_options(c, plan.pipeline, plan.encoding.shape));
-  return make_source(c.data.train, plan.data.manifest, c.transform.resolution, /*index=*/"never");
+  if (plan.input.encoding.reads_tables())
+    return make_latent_table_source(c.data.train, plan.input.data.manifest,
+                                    latent_table_options(c, plan.pipeline, plan.input.encoding.shape));
+  return make_source(c.data.train, plan.input.data.manifest, c.transform.resolution, /*index=*/"never");
 }
 
 std::size_t bytes_of(const RawRow& row) {
@@ -43,7 +43,7 @@ json read_beginning(const TrainPlan& plan, std::size_t archive) {
     if (!row) break;
     const auto* rejected = std::get_if<Rejected>(&*row);
     if (rejected && rejected->reason == RejectReason::archive_error)
-      broken.push_back(fmt::format("{}: {}", plan.data.manifest.archives[archive].path, rejected->detail));
+      broken.push_back(fmt::format("{}: {}", plan.input.data.manifest.archives[archive].path, rejected->detail));
     ++rows;
     bytes += bytes_of(*row);
   }
@@ -53,7 +53,7 @@ json read_beginning(const TrainPlan& plan, std::size_t archive) {
 // The first archive, which others can compare with, and one of its own. That the latter fails is among the facts.
 json read_two(const TrainPlan& plan, int rank) {
   const auto producer = static_cast<std::size_t>(position_in(plan.roles.producers, rank));
-  const auto own = (2 * producer + 1) * plan.data.manifest.archives.size() / (2 * plan.roles.producers.size());
+  const auto own = (2 * producer + 1) * plan.input.data.manifest.archives.size() / (2 * plan.roles.producers.size());
   json beginnings = json::array({read_beginning(plan, 0)});
   std::optional<Error> error;
   try {

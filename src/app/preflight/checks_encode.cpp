@@ -57,7 +57,7 @@ Row judge(const EncodeConfig& config, const Answers& loaded, const Answers& enco
 std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, const TrainPlan& plan) {
   constexpr double load_seconds = 120;
   std::optional<Encoder> encoder;
-  if (!plan.encoding.encodes) {
+  if (!plan.input.encoding.encodes) {
     checkup.skip("encoders", "data.train holds latents");
     return encoder;
   }
@@ -67,7 +67,7 @@ std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, 
     if (!takes_part) return {};
     const auto dtype = parse_dtype(c.encode.dtype, session.device);
     const Group alone;  // each reads by itself: that all can is what is asked
-    const auto [vae, text] = load_encoders(alone, c, plan.pipeline, plan.encoding, session.device);
+    const auto [vae, text] = load_encoders(alone, c, plan.pipeline, plan.input.encoding, session.device);
     encoder.emplace(vae, text, session.device, dtype, c.encode.batch_size);
     return {{"on_gpu", session.device.is_cuda()}};
   });
@@ -87,7 +87,7 @@ std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, 
     json facts = {{"rate", c.encode.batch_size / watch.seconds()},
                   {"moments", number_text(mean_size(batch.moments))},
                   {"memory", peak_memory_bytes(session.device)}};
-    if (!plan.encoding.shape.has_tokens()) facts["text embeddings"] = number_text(mean_size(batch.text));
+    if (!plan.input.encoding.shape.has_tokens()) facts["text embeddings"] = number_text(mean_size(batch.text));
     return facts;
   });
   checkup.conclude([&] { return judge(c.encode, loaded, encoded); });

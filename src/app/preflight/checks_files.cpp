@@ -92,7 +92,8 @@ Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, conf
     of_role = session.world.group().split(plan.roles.trains(checkup.rank()) ? 0 : 1, checkup.rank());
     return true;
   });
-  checkup.conclude([&] { return Row{.detail = fmt::format("{}; {}", describe(plan.roles), describe(plan.data))}; });
+  checkup.conclude(
+      [&] { return Row{.detail = fmt::format("{}; {}", describe(plan.roles), describe(plan.input.data))}; });
   return of_role;
 }
 

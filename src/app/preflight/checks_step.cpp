@@ -27,9 +27,9 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
     shape.insert(shape.begin(), plan.micro_batch);
     return torch::randn(shape, generator).to(torch::kHalf);
   };
-  const auto moments = random(plan.encoding.shape.moments);
+  const auto moments = random(plan.input.encoding.shape.moments);
   const auto text = text_encoder ? null_text_of(*text_encoder, plan).expand({plan.micro_batch, -1, -1})
-                                 : random({token_count, plan.encoding.text_width});
+                                 : random({token_count, plan.input.encoding.text_width});
   std::vector<RngKey> keys;
   for (int i = 0; i < plan.micro_batch; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
   const NoiseSchedule schedule(plan.scheduler);

@@ -41,10 +41,10 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   plan_roles(session, plan);
   check_gpus(session, plan.roles.trainers);
   plan_data(session, plan, report);
-  plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
-  const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path(),
-                                     describe_encoders(world, plan));
-  plan.start = plan_start(world, config, identity, plan.data.manifest, plan.roles.trainers);
+  plan.shuffle = plan_shuffle(session, config, plan.input.data, plan.input.encoding, plan.roles, plan.input.routing);
+  const auto identity = run_identity("unet", config::dump_yaml(config), plan.input.data, plan.unet,
+                                     plan.pipeline.path(), describe_encoders(world, plan));
+  plan.start = plan_start(world, config, identity, plan.input.data.manifest, plan.roles.trainers);
   on_root(world, [&] { check_ema_start(plan); });
   if (const auto complaint = complaint_about_ema_start(plan)) plan.problems.push_back(*complaint);
   startup::done("checkpoint");
@@ -85,11 +85,11 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
   const auto role_of = [&](int rank) { return role_name(plan.roles, rank); };
   const auto role = role_of(world.rank());
   const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, role, plan.micro_batch),
-                                     plan.data.manifest, plan.start, c.checkpoint.resume);
+                                     plan.input.data.manifest, plan.start, c.checkpoint.resume);
   const int first_of_role = plan.roles.trains(world.rank()) ? first_trainer : first_producer;
   return run_in_folder(session, dir, lease, role_of, watch, [&] {
     open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role,
-             describe_work(plan.roles, plan.routing, world.rank()));
+             describe_work(plan.roles, plan.input.routing, world.rank()));
     phase::current = phase::loading;
     startup::done("run folder");
     if (session.is_root()) print_start_table(session, plan);

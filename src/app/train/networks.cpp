@@ -63,7 +63,7 @@ static std::optional<EmaStart> load_ema_start(const TrainPlan& plan, bool with_w
 
 std::optional<TextEncoder> load_trainers_text_encoder(const Group& trainers, const Session& session,
                                                       const TrainPlan& plan) {
-  if (!plan.encoding.shape.has_tokens()) return std::nullopt;
+  if (!plan.input.encoding.shape.has_tokens()) return std::nullopt;
   const auto dtype = parse_dtype(plan.config.encode.dtype, session.device);
   return TextEncoder(load_text_encoder(trainers, plan.pipeline, session.device, dtype), session.device, dtype,
                      plan.micro_batch);
@@ -98,11 +98,12 @@ LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
   const bool produces = plan.roles.produces(rank), trains = plan.roles.trains(rank);
   const auto producers = world.split(produces, rank), trainers = world.split(trains, rank);
   EncoderNetworks encoders;
-  if (produces) encoders = load_encoders(producers, plan.config, plan.pipeline, plan.encoding, session.device);
+  if (produces) encoders = load_encoders(producers, plan.config, plan.pipeline, plan.input.encoding, session.device);
   if (trains) text_encoder = load_trainers_text_encoder(trainers, session, plan);
   on_all(world, [&] {
     if (produces)
-      encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, rank, encoders);
+      encode_pipeline.emplace(plan.config, plan.pipeline, plan.input.data, plan.input.encoding, session.device, rank,
+                              encoders);
     if (!trains) return;
     // A thousand trainers must not read one file when they get its weights from the first of them anyway.
     unet = make_unet_for_run(plan, rank == first_trainer);

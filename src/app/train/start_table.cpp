@@ -11,7 +11,7 @@
 namespace millrace {
 
 static std::string describe_batch(const TrainPlan& plan) {
-  const auto& routing = plan.routing;
+  const auto& routing = plan.input.routing;
   const int global = plan.config.batch.global, micro = plan.micro_batch, trainers = routing.trainers();
   const auto* const chosen = plan.config.batch.micro.is_auto() ? "; batch.micro=auto" : "";
   if (routing.is_even())
@@ -72,16 +72,16 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
                                           : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
                                                                                                : "with fresh weights"));
   const bool is_synthetic = c.data.train.type == SourceConfig::Type::synthetic;
-  print_start_row("data", (is_synthetic ? "synthetic images, " : "") + describe(plan.data));
+  print_start_row("data", (is_synthetic ? "synthetic images, " : "") + describe(plan.input.data));
   std::vector<std::string> filters;
   for (const auto& [field, condition] : c.data.train.filters)
     filters.push_back(fmt::format("{}: {}", field, condition));
   if (!filters.empty()) print_start_row("filters", fmt::format("{}", fmt::join(filters, ", ")));
   print_start_row("shuffle", describe(plan.shuffle));
   print_start_row("batch", describe_batch(plan));
-  print_start_row("encodings", describe(plan.encoding));
-  print_start_row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(),
-                                         format_bytes(plan.parcel_bytes)));
+  print_start_row("encodings", describe(plan.input.encoding));
+  print_start_row("handoff", fmt::format("parcels of {} samples, at most {}", plan.input.parcel.samples(),
+                                         format_bytes(plan.input.parcel_bytes)));
   print_start_row("objective", describe(c.objective));
   print_start_row("optimizer",
                   fmt::format("{}, {}, EMA {}", describe(c.optim), to_string(c.parallel.strategy), describe(c.ema)));
@@ -92,11 +92,12 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   for (const auto& problem : plan.problems) log::warning("{}", problem);
   warn(complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()));
   if (!plan.start.checkpoint) warn(complaint_about_ema(c));
-  warn(complaint_about_shares(plan.routing));
-  warn(complaint_about_producers(plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global));
+  warn(complaint_about_shares(plan.input.routing));
+  warn(complaint_about_producers(plan.roles, static_cast<int>(plan.input.routing.producer_of_stripe.size()),
+                                 c.batch.global));
   warn(complaint_about_sums(c.parallel, plan.shards, session.device));
   if (!plan.shuffle.rows.complaint.empty()) log::warning("{}", plan.shuffle.rows.complaint);
-  warn(complaint_about_mixing(plan.shuffle, plan.data));
+  warn(complaint_about_mixing(plan.shuffle, plan.input.data));
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 

@@ -12,7 +12,6 @@
 #include "millrace/diffusion/sampler.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/generate/prompts.h"
-#include "millrace/io/archive_name.h"
 #include "millrace/io/json.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/nn/device.h"
@@ -26,7 +25,7 @@ namespace millrace {
 
 static void check_shapes(const TrainPlan& plan, config::Report& report) {
   const auto unet = plan.unet_config();
-  const auto& encoding = plan.encoding;
+  const auto& encoding = plan.input.encoding;
   const auto* const key = plan.config.model.unet.config ? "model.unet.config" : "model.pipeline";
   const auto channels = encoding.shape.moments[0] / 2;
   if (unet.in_channels != channels)
@@ -151,8 +150,8 @@ RunMemory run_memory(const TrainPlan& plan, torch::Device device, double program
   const bool encodes = trainers_encode(plan);
   RunShapes shapes{.unet = plan.unet, .vae = {}, .text_encoder = {}, .unet_file = plan.unet_file};
   if (encodes) shapes.vae = plan.pipeline.config("vae");
-  if (encodes || plan.encoding.shape.has_tokens()) shapes.text_encoder = plan.pipeline.config("text_encoder");
-  return RunMemory(plan.config, shapes, plan.encoding.shape, device, program_bytes);
+  if (encodes || plan.input.encoding.shape.has_tokens()) shapes.text_encoder = plan.pipeline.config("text_encoder");
+  return RunMemory(plan.config, shapes, plan.input.encoding.shape, device, program_bytes);
 }
 
 // On the device of the trainer with least memory: the total, not what is free, so that a run that starts again chooses
@@ -162,8 +161,8 @@ static int fit_micro_batch(const TrainPlan& plan, torch::Device device, std::int
   const auto& c = plan.config;
   const auto memory = run_memory(plan, device, program_bytes);
   const int fitting = memory.fitting_micro_batch(static_cast<double>(total_bytes), plan.shards, trainers_encode(plan));
-  const int micro = choose_micro_batch(plan.routing, c.batch.global, fitting);
-  const int share = plan.routing.largest_share(c.batch.global);
+  const int micro = choose_micro_batch(plan.input.routing, c.batch.global, fitting);
+  const int share = plan.input.routing.largest_share(c.batch.global);
   if (2 * micro < std::min(fitting, share))
     log::warning("batch.micro=auto takes {} of {} images that would fit: a trainer's share of {} has no larger divisor",
                  micro, fitting, share);
@@ -204,7 +203,7 @@ static torch::Dtype encoders_dtype(const Session& session, const TrainPlan& plan
 template <class Digest>
 static nlohmann::json digest_of_plan(const TrainPlan& plan, const char* component, const Digest& digest) {
   const nlohmann::json::json_pointer place(fmt::format("/model.pipeline/{}", component));
-  if (plan.encoding.fingerprint.contains(place)) return plan.encoding.fingerprint.at(place);
+  if (plan.input.encoding.fingerprint.contains(place)) return plan.input.encoding.fingerprint.at(place);
   return digest();
 }
 
@@ -214,8 +213,8 @@ nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
       return digest_of_plan(plan, component, [&] { return digest_if_there(plan.pipeline, component); });
     };
     auto encoders = describe_scales(plan.pipeline, plan.scheduler);
-    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest("vae");
-    if (plan.encoding.encodes || plan.encoding.shape.has_tokens()) {
+    if (plan.input.encoding.encodes) encoders["vae"]["weights"] = digest("vae");
+    if (plan.input.encoding.encodes || plan.input.encoding.shape.has_tokens()) {
       encoders["text_encoder"]["weights"] = digest("text_encoder");
       encoders["tokenizer"]["files"] =
           digest_of_plan(plan, "tokenizer", [&] { return tokenizer_digest_if_there(plan.pipeline); });
@@ -223,8 +222,8 @@ nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
     // fingerprint.h: of a class data set, and of a cache that says which one it is to have been made with.
     encoders["data.train"]["idx_to_prompt"] = source_fingerprint(plan.config.data.train).at("idx_to_prompt");
     // Made anew another way, a cache has the same archives in the same place. Tables do not tell how they were made.
-    if (!plan.encoding.encodes && plan.encoding.cache)
-      encoders["data.train"]["cache"] = read_cache_description(*plan.encoding.cache).fingerprint;
+    if (!plan.input.encoding.encodes && plan.input.encoding.cache)
+      encoders["data.train"]["cache"] = read_cache_description(*plan.input.encoding.cache).fingerprint;
     return encoders.dump();
   }));
 }
@@ -242,50 +241,24 @@ static void check_prediction(const TrainPlan& plan, config::Report& report) {
 void plan_data(const Session& session, TrainPlan& plan, config::Report& report) {
   const auto& world = session.world.group();
   const auto& c = plan.config;
-  plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
+  auto& input = plan.input;
+  input.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
   startup::done("data");
-  plan.encoding = broadcast_encoding_plan(world, c, plan.pipeline, plan.data.manifest, encoders_dtype(session, plan));
-  const auto& shape = plan.encoding.shape;
-  const int stripes = static_cast<int>(plan.data.stripes.stripes);
+  input.encoding = broadcast_encoding_plan(world, c, plan.pipeline, input.data.manifest, encoders_dtype(session, plan));
   on_all(world, [&] {
     check_prediction(plan, report);
     check_shapes(plan, report);
-    const auto captions = complaint_about_captions(plan.encoding, c.objective);
+    const auto captions = complaint_about_captions(input.encoding, c.objective);
     if (captions && !report.is_set("objective.caption_dropout")) plan.problems.push_back(*captions);
-    plan.routing = plan_routing(plan.roles, stripes);
+    input.routing = plan_routing(plan.roles, input.stripes());
   });
   plan.own_memory = own_memory(session);
   plan.micro_batch = plan_micro_batch(session, plan);
   plan.micro_batch =
-      on_all(world, [&] { return micro_batch_of_share(plan.routing, c.batch.global, plan.micro_batch); });
-  plan.samples_per_stripe = c.batch.global / stripes;
-  plan.parcel = plan_parcel_size(plan.samples_per_stripe);
-  plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape);
-  on_all(world, [&] {
-    if (!plan.roles.all_in_one) check_parcel_bytes(plan.parcel_bytes, plan.parcel.samples());
-  });
-  plan.validation = plan_validation(session, c, plan.pipeline, plan.roles, shape);
+      on_all(world, [&] { return micro_batch_of_share(input.routing, c.batch.global, plan.micro_batch); });
+  on_all(world, [&] { plan_parcels(input, c.batch.global, plan.roles); });
+  plan.validation = plan_validation(session, c, plan.pipeline, plan.roles, input.encoding.shape);
   startup::done("plan");
-}
-
-// How often one pass reads the bytes of Parquet files: a split takes every n-th row of its file, and decodes all.
-static double reads_of_parquet(const DataPlan& data) {
-  const auto& archives = data.manifest.archives;
-  double bytes = 0, read = 0;
-  for (const auto& archive : archives)
-    if (is_kind(archive.path, ArchiveKind::parquet)) bytes += static_cast<double>(archive.bytes);
-  for (const auto& split : data.stripes.splits)
-    if (const auto& archive = archives[split.archive]; is_kind(archive.path, ArchiveKind::parquet))
-      read += static_cast<double>(archive.bytes);
-  return bytes > 0 ? read / bytes : 1;
-}
-
-std::string describe(const DataPlan& data) {
-  const auto unseen = unseen_after_one_pass(data.stripes), reads = reads_of_parquet(data);
-  return fmt::format("{} archives, {} stripes in {} splits{}{}", data.manifest.archives.size(), data.stripes.stripes,
-                     data.stripes.splits.size(),
-                     unseen < 0.02 ? "" : fmt::format("; uneven: one pass leaves {:.0f}% for later", 100 * unseen),
-                     reads < 1.05 ? "" : fmt::format("; a pass reads the Parquet files {:.1f} times", reads));
 }
 
 }  // namespace millrace

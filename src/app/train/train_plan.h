@@ -10,14 +10,11 @@
 #include "launch/session.h"
 #include "millrace/generate/generate.h"
 #include "millrace/generate/sampling.h"
-#include "millrace/handoff/parcel.h"
-#include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/parallel/shard_plan.h"
-#include "millrace/produce/encoding_plan.h"
 #include "run/resume.h"
+#include "train/input_plan.h"
 #include "train/roles.h"
-#include "train/routing.h"
 #include "train/run_memory.h"
 #include "train/shuffle_plan.h"
 #include "train/validation_set.h"
@@ -36,22 +33,16 @@ struct TrainPlan {
   std::vector<std::string> problems = {};  // that do not keep it from starting
   Roles roles = {};
   ShardPlan shards = {};  // of the trainers
-  DataPlan data = {};
-  EncodingPlan encoding = {};
-  Routing routing = {};
+  InputPlan input = {};
   ShufflePlan shuffle = {};     // `train` alone measures rows for it
   std::int64_t own_memory = 0;  // bytes that this rank may have of its device, if all who share it have as much
   int micro_batch = 0;          // images: batch.micro, or what `auto` stands for
-  int samples_per_stripe = 1;   // and step
-  TurnSize parcel = {};
-  std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
   std::vector<ImageRequest> pictures = {};    // that are painted again and again: samples.prompts
   std::optional<SamplingPlan> sampling = {};  // how; none without pictures
   Start start = {};                           // step 0 until `train` has looked for a checkpoint
 
   UNet2DConditionConfig unet_config() const { return UNet2DConditionConfig::from_json(unet, unet_file); }
-  HandoffSize handoff() const { return {.parcel_bytes = parcel_bytes}; }
 };
 
 // The parts of a plan, each from those before it.
@@ -60,7 +51,7 @@ struct TrainPlan {
 void plan_model(TrainPlan& plan);
 // `roles` and `shards`, by the GPUs and hosts of all ranks; may add to `problems`. Collective.
 void plan_roles(const Session& session, TrainPlan& plan);
-// What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
+// What is read, encoded and handed over: all from `input` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
 void plan_data(const Session& session, TrainPlan& plan, config::Report& report);
 
@@ -71,8 +62,5 @@ RunMemory run_memory(const TrainPlan& plan, torch::Device device, double program
 
 // What makes encodings and noise out of samples, as run_identity takes it. Read by rank 0. Collective.
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan);
-
-// "4 archives, 8 stripes in 16 splits".
-std::string describe(const DataPlan& data);
 
 }  // namespace millrace

@@ -10,12 +10,10 @@
 #include "millrace/core/run_files.h"
 #include "millrace/core/startup.h"
 #include "millrace/core/text.h"
-#include "millrace/handoff/parcel_receiver.h"
-#include "millrace/handoff/parcel_sender.h"
-#include "millrace/produce/producer_thread.h"
 #include "millrace/train/state_file.h"
 #include "run/finish.h"
 #include "run/rollback.h"
+#include "train/parcel_exchange.h"
 #include "train/trainer.h"
 
 namespace millrace {
@@ -63,22 +61,11 @@ std::vector<EncodedBatch> validation_batches(const Rounds& rounds, const Group& 
 
 // ---- producer ----------------------------------------------------------------------------------------------------
 
-// Until every trainer has said stop.
-void produce(const Rounds& rounds, const Start& start, ParcelSender& sender) {
-  const auto& plan = rounds.plan;
-  const int self = position_in(plan.roles.producers, rounds.rank());
-  rounds.networks.encode_pipeline->produce(
-      sender, {plan.routing.stripes_of_producer(self), plan.routing.trainer_places(self), plan.parcel},
-      make_stream_options(plan.config.data, rounds.session.threads), start.state.cursors);
-}
-
-RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
-  const auto& plan = rounds.plan;
-  const auto trainers = peer_ranks(plan.roles, plan.routing, rounds.rank());
-  const auto sender = make_mpi_sender(rounds.handoff, trainers, plan.handoff());
+RoundEnd produce_for_trainers(const Rounds& rounds, const ParcelExchange& exchange,
+                              const ParcelExchange::Produce& produce) {
   phase::current = phase::producing;
   try {
-    tell_errors_of(*sender, [&] { produce(rounds, start, *sender); });
+    send_parcels(exchange, produce);
   } catch (...) {
     // The trainers save what they have trained, print this and end all ranks, unless they have ended in order
     // meanwhile.
@@ -133,31 +120,19 @@ RoundEnd train(Rounds& rounds, const Group& trainers, const Start& start, Parcel
   return {0, result.bad, result.checkpoint != start.path()};
 }
 
-RoundEnd train_on_parcels(Rounds& rounds, const Group& trainers, const Start& start) {
-  const auto& plan = rounds.plan;
-  const auto producers = peer_ranks(plan.roles, plan.routing, rounds.rank());
-  const auto receiver = make_mpi_receiver(rounds.handoff, producers, plan.handoff());
-  return train(rounds, trainers, start, *receiver);
-}
-
-// One rank does both, with the same parcels in between.
-RoundEnd produce_and_train(Rounds& rounds, const Group& trainers, const Start& start) {
-  ProducerThread producer(rounds.plan.handoff(), rounds.session.threads, "producer",
-                          [&](ParcelSender& sender) { produce(rounds, start, sender); });
-  try {
-    return train(rounds, trainers, start, producer.receiver());
-  } catch (...) {
-    fault::begin_leaving();  // before the producer's thread is waited for
-    throw;
-  }
-}
-
 // ---- the whole ---------------------------------------------------------------------------------------------------
 
 RoundEnd take_role(Rounds& rounds, const Group& of_role, const Start& start) {
-  if (rounds.plan.roles.all_in_one) return produce_and_train(rounds, of_role, start);
-  if (rounds.trains()) return train_on_parcels(rounds, of_role, start);
-  return produce_for_trainers(rounds, start);
+  const auto& plan = rounds.plan;
+  const ParcelExchange exchange{
+      .session = rounds.session, .roles = plan.roles, .input = plan.input, .group = rounds.handoff};
+  const auto produce = [&](ParcelSender& sender, const ProducerPlan& producer) {
+    rounds.networks.encode_pipeline->produce(
+        sender, producer, make_stream_options(plan.config.data, rounds.session.threads), start.state.cursors);
+  };
+  if (!rounds.trains()) return produce_for_trainers(rounds, exchange, produce);
+  return receive_parcels(exchange, produce,
+                         [&](ParcelReceiver& receiver) { return train(rounds, of_role, start, receiver); });
 }
 
 // Lets producers know what the trainers know. Collective.
@@ -191,12 +166,12 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   auto validation = validation_batches(rounds, of_role);
   if (told_to_stop(world)) return stopped(rounds, plan.start);
   startup::done("validation");
-  if (is_first_on_host(plan.roles.producers, session.world.hosts(), world.rank())) clear_leftovers(plan.encoding);
+  if (is_first_on_host(plan.roles.producers, session.world.hosts(), world.rank())) clear_leftovers(plan.input.encoding);
   torch::Tensor null_text;  // the empty caption's embeddings, f16 (77, C): the first producer's, or a trainer's own
   const int maker = plan.roles.producers.front();
   if (world.rank() == maker) {
     null_text = networks.encode_pipeline->null_text();
-    begin_cache(plan.encoding, null_text);
+    begin_cache(plan.input.encoding, null_text);
   }
   null_text = broadcast_tensor(world, null_text, torch::kHalf, maker);  // behind it the cache is there for all
   if (!null_text.defined()) null_text = networks.null_text;

@@ -43,7 +43,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
        .trainers = trainers_,
        .config = loop,
        .optim = c.optim,
-       .data = plan_.data,
+       .data = plan_.input.data,
        .max_bad_share = c.data.max_bad_share,
        .device = session_.device,
        .manifest_extra = start.identity,
@@ -85,16 +85,17 @@ DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) c
       .objective = plan_.config.objective,
       .seed = plan_.config.run.seed,
       .global_batch = plan_.config.batch.global,
-      .first_place = static_cast<int>(plan_.routing.stripes_of_trainer(self).front()) * plan_.samples_per_stripe,
+      .first_place =
+          static_cast<int>(plan_.input.routing.stripes_of_trainer(self).front()) * plan_.input.samples_per_stripe,
       .step = start.state.step,
       .latent_scale = vae_.latent_scale(),
       .null_text = null_text_,
       .text_encoder = text_encoder_,
       .device = session_.device,
       .dtype = dtype_,
-      .producers = plan_.routing.producers_serving(self),
+      .producers = plan_.input.routing.producers_serving(self),
       .slots = plan_.handoff().slots};
-  BatchReceiver batches(receiver, plan_.routing.producer_places(self), plan_.samples_per_stripe,
+  BatchReceiver batches(receiver, plan_.input.routing.producer_places(self), plan_.input.samples_per_stripe,
                         /*pinned=*/session_.device.is_cuda());
   return {unet_, schedule_, std::move(batches), receiver, options};
 }

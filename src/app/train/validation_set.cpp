@@ -5,23 +5,17 @@
 #include <thread>
 
 #include "launch/broadcast_plan.h"
-#include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
-#include "millrace/handoff/parcel_receiver.h"
-#include "millrace/handoff/parcel_sender.h"
 #include "millrace/nn/device.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "millrace/produce/encode_pipeline.h"
-#include "millrace/produce/producer.h"
-#include "millrace/produce/producer_thread.h"
 #include "millrace/train/validation.h"
+#include "train/parcel_exchange.h"
 
 namespace millrace {
 namespace {
-
-constexpr int slots = 2;
 
 // The encoders' batch need not be larger than the set, and does not depend on the ranks.
 int encoder_batch(const TrainConfig& c) {
@@ -50,24 +44,12 @@ DataPlan plan_set(const Group& world, const DataConfig& data, int global_batch, 
   }
 }
 
-// Until the trainers have what they need. `producer`: this rank's number among them.
-void produce(const ValidationPass& pass, int producer, ParcelSender& sender) {
-  const auto& plan = pass.plan;
-  EncodePipeline encodings(plan.config, pass.pipeline, plan.data, plan.encoding, pass.session.device, pass.rank(),
-                           pass.networks);
-  StreamOptions unshuffled;
-  unshuffled.threads = plan.config.data.threads.value_or(pass.session.threads);
-  encodings.produce(sender,
-                    {plan.routing.stripes_of_producer(producer), plan.routing.trainer_places(producer), plan.parcel},
-                    unshuffled);
-}
-
 // In rounds of a second, in which all trainers learn of a signal that any rank was sent.
-// `trainer`: this rank's number among them.
-std::vector<EncodedBatch> collect(const ValidationPass& pass, int trainer, ParcelReceiver& receiver) {
+std::vector<EncodedBatch> collect(const ValidationPass& pass, ParcelReceiver& receiver) {
   const auto& plan = pass.plan;
   const double limit_seconds = pass.limit_seconds;
-  BatchReceiver source(receiver, plan.routing.producer_places(trainer), plan.samples_per_stripe());
+  const int self = position_in(pass.roles.trainers, pass.session.world.rank());
+  BatchReceiver source(receiver, plan.input.routing.producer_places(self), plan.input.samples_per_stripe);
   std::vector<EncodedBatch> batches;
   double waited = 0;  // for the next one
   for (;;) {
@@ -96,10 +78,6 @@ std::vector<EncodedBatch> collect(const ValidationPass& pass, int trainer, Parce
 
 }  // namespace
 
-std::size_t ValidationPlan::parcel_bytes() const {
-  return plan_parcel_bytes(parcel.samples(), encoding.shape);
-}
-
 std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& c,
                                               const PipelineFolder& pipeline, const Roles& roles,
                                               const std::optional<EncodingShape>& training_shape) {
@@ -115,17 +93,17 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
   plan.config.encode.batch_size = encoder_batch(c);
   plan.batches = c.validation.batches;
   plan.global_batch = c.batch.global;
+  auto& input = plan.input;
   try {
-    plan.data = plan_set(world, plan.config.data, c.batch.global, roles);
-    plan.encoding = broadcast_encoding_plan(world, plan.config, pipeline, plan.data.manifest,
-                                            parse_dtype(c.encode.dtype, session.device));
+    input.data = plan_set(world, plan.config.data, c.batch.global, roles);
+    input.encoding = broadcast_encoding_plan(world, plan.config, pipeline, input.data.manifest,
+                                             parse_dtype(c.encode.dtype, session.device));
     on_all(world, [&] {
-      if (training_shape && !(plan.encoding.shape == *training_shape))
+      if (training_shape && !(input.encoding.shape == *training_shape))
         throw Error(Exit::usage, "its encodings have another shape than those trained on",
                     "a latent cache fits where transform.resolution and model.pipeline are the same");
-      plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes));
-      plan.parcel = plan_parcel_size(plan.samples_per_stripe());
-      if (!roles.all_in_one) check_parcel_bytes(plan.parcel_bytes(), plan.parcel.samples());
+      input.routing = plan_routing(roles, input.stripes());
+      plan_parcels(input, c.batch.global, roles);
     });
   } catch (const AgreedError& error) {
     if (std::string_view(error.what()).starts_with(plan.config.data.train.section)) throw;
@@ -138,39 +116,28 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config) {
   const auto samples = static_cast<std::size_t>(plan.batches) * static_cast<std::size_t>(plan.global_batch);
   return fmt::format("every {}: {} batches of {} samples of {} archives, {} in the trainers' memory",
-                     to_string(config.every), plan.batches, plan.global_batch, plan.data.manifest.archives.size(),
-                     format_bytes(samples * encoding_bytes(plan.encoding.shape)));
-}
-
-static void produce_for_trainers(const ValidationPass& pass) {
-  const int self = position_in(pass.roles.producers, pass.rank());
-  const auto trainers = peer_ranks(pass.roles, pass.plan.routing, pass.rank());
-  const auto sender = make_mpi_sender(pass.handoff, trainers, {pass.plan.parcel_bytes(), slots});
-  tell_errors_of(*sender, [&] { produce(pass, self, *sender); });
-}
-
-static std::vector<EncodedBatch> collect_from_producers(const ValidationPass& pass) {
-  const int self = position_in(pass.roles.trainers, pass.rank());
-  const auto producers = peer_ranks(pass.roles, pass.plan.routing, pass.rank());
-  const auto receiver = make_mpi_receiver(pass.handoff, producers, {pass.plan.parcel_bytes(), slots});
-  return collect(pass, self, *receiver);
-}
-
-static std::vector<EncodedBatch> produce_and_collect(const ValidationPass& pass) {
-  ProducerThread producer({pass.plan.parcel_bytes(), slots}, pass.session.threads, "data.validation",
-                          [&](ParcelSender& sender) { produce(pass, pass.rank(), sender); });
-  try {
-    return collect(pass, pass.rank(), producer.receiver());
-  } catch (...) {
-    fault::begin_leaving();  // before the producer's thread is waited for
-    throw;
-  }
+                     to_string(config.every), plan.batches, plan.global_batch, plan.input.data.manifest.archives.size(),
+                     format_bytes(samples * encoding_bytes(plan.input.encoding.shape)));
 }
 
 std::vector<EncodedBatch> share_validation(const ValidationPass& pass) {
-  if (pass.roles.all_in_one) return produce_and_collect(pass);
-  if (pass.roles.trains(pass.rank())) return collect_from_producers(pass);
-  produce_for_trainers(pass);
+  const auto& plan = pass.plan;
+  const ParcelExchange exchange{.session = pass.session,
+                                .roles = pass.roles,
+                                .input = plan.input,
+                                .group = pass.handoff,
+                                .slots = 2,
+                                .name = "data.validation"};
+  const auto produce = [&](ParcelSender& sender, const ProducerPlan& producer) {
+    EncodePipeline encodings(plan.config, pass.pipeline, plan.input.data, plan.input.encoding, pass.session.device,
+                             pass.session.world.rank(), pass.networks);
+    StreamOptions unshuffled;
+    unshuffled.threads = plan.config.data.threads.value_or(pass.session.threads);
+    encodings.produce(sender, producer, unshuffled);
+  };
+  if (pass.roles.trains(pass.session.world.rank()))
+    return receive_parcels(exchange, produce, [&](ParcelReceiver& receiver) { return collect(pass, receiver); });
+  send_parcels(exchange, produce);
   return {};
 }
 

@@ -5,12 +5,10 @@
 
 #include "app_config.h"
 #include "launch/session.h"
-#include "millrace/dataset/manifest.h"
 #include "millrace/encode/batch.h"
-#include "millrace/loader/data_plan.h"
 #include "millrace/produce/encode_pipeline.h"
+#include "train/input_plan.h"
 #include "train/roles.h"
-#include "train/routing.h"
 
 // data.validation on its way to the trainers' memory, by the roles of the run: producers read and encode it once before
 // training, by the same stream, encoders and hand-off, and forget it.
@@ -19,14 +17,8 @@ namespace millrace {
 // The same on every rank.
 struct ValidationPlan {
   ProducerConfig config;  // its data.train is data.validation
-  DataPlan data;
-  EncodingPlan encoding;
-  Routing routing;
+  InputPlan input;
   int batches = 0, global_batch = 0;
-  TurnSize parcel;
-
-  int samples_per_stripe() const { return global_batch / static_cast<int>(data.stripes.stripes); }
-  std::size_t parcel_bytes() const;
 };
 
 // Nothing without data.validation. `training_shape`: of the encodings that are trained on, if any are. Errors name
@@ -48,8 +40,6 @@ struct ValidationPass {
   Group handoff = {};             // not in use meanwhile
   Group of_role;                  // the trainers, or the producers
   double limit_seconds;           // in which a producer has to send something
-
-  int rank() const { return session.world.rank(); }
 };
 
 // Producers encode their stripes' samples, trainers collect their local batches of them, which are returned; a rank
