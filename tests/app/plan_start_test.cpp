@@ -153,20 +153,21 @@ TEST(Resume, ComplainsOfALearningRateThatJumps) {
 }
 
 // Of a run with run.seed=420.
-TEST(Resume, KeepsThePlacesInTheDataThatStillHold) {
+TEST(Resume, KeepsTheCursorsIntoTheDataThatStillHold) {
   const auto golden = CheckpointReader::open(test::data_dir() / "checkpoints/format-2");
+  const auto before = RunIdentity::from_manifest(golden.manifest());
   const auto kept = [&](const std::string& data, const std::string& settings) {
-    nlohmann::json identity = {{"config", settings}};
+    nlohmann::json identity = {{"kind", "unet"}, {"config", settings}, {"data", before.data}};
     if (!data.empty()) identity["data"] = data;
-    return places_kept(golden, identity);
+    return kept_cursors(before, RunIdentity::from_manifest(identity));
   };
   const std::string same = "run: {seed: 420}\n";
-  EXPECT_EQ(kept("", same + "optim: {lr: 1}\ndata: {train: {path: a.tar}}\n"), Places::all);
+  EXPECT_EQ(kept("", same + "optim: {lr: 1}\ndata: {train: {path: a.tar}}\n"), KeptCursors::all);
   for (const char* change :
        {"{shuffle_block: 7}", R"({train: {filters: {width: ">=512"}}})", "{train: {columns: {image: picture}}}"})
-    EXPECT_EQ(kept("", same + "data: " + change + "\n"), Places::blocks) << change;
-  EXPECT_EQ(kept("", "run: {seed: 421}\ndata: {shuffle_block: 7}\n"), Places::passes);
-  EXPECT_EQ(kept("others", same), Places::none);
+    EXPECT_EQ(kept("", same + "data: " + change + "\n"), KeptCursors::rows) << change;
+  EXPECT_EQ(kept("", "run: {seed: 421}\ndata: {shuffle_block: 7}\n"), KeptCursors::epoch);
+  EXPECT_EQ(kept("others", same), KeptCursors::none);
 }
 
 // What diffusers' EMAModel.save_pretrained writes beside the weights.

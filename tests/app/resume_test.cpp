@@ -33,10 +33,20 @@ CheckpointReader checkpoint_of(const fs::path& folder, const nlohmann::json& ide
 }
 
 // Trained on this list, or archive.
-nlohmann::json identity_on(const fs::path& path, const std::string& type = "csv") {
+RunIdentity identity_on(const fs::path& path, const std::string& type = "csv") {
   DataPlan data;
   data.manifest.archives.push_back({.path = path.string(), .name = "a", .bytes = 100, .rows = {}, .limit = {}});
-  return run_identity("unet", "run: {seed: 420}\ndata: {train: {type: " + type + "}}\n", data, {}, "pipeline");
+  const auto config = "run: {seed: 420}\ndata: {train: {type: " + type + "}}\n";
+  return make_identity(RunIdentity::Kind::unet, config, data, {}, "pipeline");
+}
+
+TEST(RunIdentity, ComesBackFromAManifestAsItWasWritten) {
+  const test::TempDir folder;
+  for (const auto& identity : {identity_on(folder / "a.csv"), identity_on(folder / "a.tar", "webdataset")}) {
+    const auto json = identity.to_json();
+    EXPECT_EQ(RunIdentity::from_manifest(json).to_json(), json);
+    EXPECT_EQ(RunIdentity::from_manifest(json).config.run.seed, 420u);
+  }
 }
 
 // From another folder, or with another value of a variable in the path.
@@ -45,9 +55,9 @@ TEST(Resume, WordsThatLeadElsewhereAreTold) {
   fs::create_directory(folder / "there");
   fs::create_directory_symlink("there", folder / "link");
   const auto list = folder / "there/a.csv";
-  const auto checkpoint = checkpoint_of(folder / "step", identity_on(list));
+  const auto checkpoint = checkpoint_of(folder / "step", identity_on(list).to_json());
   const Manifest none;
-  const auto check = [&](const nlohmann::json& identity, const std::vector<config::Change>& changes = {}) {
+  const auto check = [&](const RunIdentity& identity, const std::vector<config::Change>& changes = {}) {
     check_resume(checkpoint, changes, identity, none, /*allow_changes=*/false);
   };
   EXPECT_NO_THROW(check(identity_on(list)));
@@ -59,7 +69,8 @@ TEST(Resume, WordsThatLeadElsewhereAreTold) {
     EXPECT_NO_THROW(check(moved));
     EXPECT_EQ(log.count("leads elsewhere"), 1);
   }
-  EXPECT_EQ(places_kept(checkpoint, moved), Places::all) << "the run goes on at the same sample";
+  const auto before = RunIdentity::from_manifest(checkpoint.manifest());
+  EXPECT_EQ(kept_cursors(before, moved), KeptCursors::all) << "the run goes on at the same sample";
 }
 
 // Its archives are those of the images that it was made of.
@@ -68,7 +79,7 @@ TEST(Resume, ACacheIsWhereItLiesAndNotWhereItsImagesLay) {
     DataPlan data;
     data.manifest.archives.push_back({.path = images, .name = "a", .bytes = 100, .rows = {}, .limit = {}});
     const auto config = fmt::format("data: {{train: {{type: latents, path: {}}}}}\n", path);
-    return run_identity("unet", config, data, {}, "pipeline").at("paths");
+    return make_identity(RunIdentity::Kind::unet, config, data, {}, "pipeline").paths.value().resolved;
   };
   EXPECT_NE(cache_at("/one/cache", "/images/a.tar"), cache_at("/other/cache", "/images/a.tar"));
   EXPECT_EQ(cache_at("/one/cache", "/images/a.tar"), cache_at("/one/cache", "/elsewhere/a.tar"));
@@ -76,20 +87,22 @@ TEST(Resume, ACacheIsWhereItLiesAndNotWhereItsImagesLay) {
 
 TEST(Resume, WhereDataLayIsNotComparedWhereNobodyKnows) {
   const test::TempDir folder;
-  auto before = identity_on(folder / "there/a.csv");
+  auto before = identity_on(folder / "there/a.csv").to_json();
   before.erase("paths");
   const auto checkpoint = checkpoint_of(folder / "step", before);
   EXPECT_NO_THROW(check_resume(checkpoint, {}, identity_on(folder / "a.csv"), {}, /*allow_changes=*/false));
   // Names and sizes tell whether tars are the same.
-  EXPECT_EQ(identity_on(folder / "a.tar", "webdataset").at("paths"), nullptr);
-  EXPECT_EQ(identity_on(folder / "synthetic-000000", "synthetic").at("paths"), nullptr);
+  EXPECT_FALSE(identity_on(folder / "a.tar", "webdataset").paths);
+  EXPECT_FALSE(identity_on(folder / "synthetic-000000", "synthetic").paths);
 }
 
 TEST(Resume, AnotherAutoencoderIsToldByTheKeyThatThereIs) {
   const test::TempDir folder;
   auto vae = read_json(test::data_dir() / "folder/pipeline/vae/config.json");
-  const auto identity_of = [&] { return run_identity("vae", "run: {seed: 420}\n", {}, vae, "pipeline"); };
-  const auto checkpoint = checkpoint_of(folder / "step", identity_of());
+  const auto identity_of = [&] {
+    return make_identity(RunIdentity::Kind::vae, "run: {seed: 420}\n", {}, vae, "pipeline");
+  };
+  const auto checkpoint = checkpoint_of(folder / "step", identity_of().to_json());
   vae["latent_channels"] = 8;
   const auto error = test::error_of([&] { check_resume(checkpoint, {}, identity_of(), {}, /*allow_changes=*/true); });
   EXPECT_EQ(error.exit(), Exit::usage);

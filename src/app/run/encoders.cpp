@@ -10,6 +10,7 @@
 #include "millrace/core/storage_error.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/models/autoencoder_kl.h"
+#include "run/identity.h"
 #include "run/trained_run.h"
 
 namespace millrace {
@@ -90,7 +91,7 @@ static void warn_of_other_parts_of_cache(const CheckpointReader& checkpoint, con
 
 void check_encoders(const CheckpointReader& checkpoint, const PipelineFolder& folder, bool allow_changes,
                     const std::string& way_out) {
-  const auto known = encoders_of(checkpoint);
+  const auto known = RunIdentity::from_manifest(checkpoint.manifest()).encoders;
   if (!known.is_object()) return;
   const auto holds = [&](const char* pointer) {
     const json::json_pointer place(pointer);

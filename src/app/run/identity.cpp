@@ -20,7 +20,6 @@
 #include "millrace/io/archive_name.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/models/initialize.h"
-#include "run/trained_run.h"
 
 namespace millrace {
 
@@ -31,11 +30,48 @@ static fs::path resolve(const fs::path& path) {
   return error ? path : resolved;
 }
 
-// Where those archives lie of which names and sizes do not tell whether they are the same: as it is spelled, and where
-// links lead. Nothing where they do.
-static nlohmann::json paths_of(const nlohmann::json& identity, const Manifest& archives) {
-  const auto train = readable_config(identity).data.train;
-  if (train.type == SourceConfig::Type::synthetic || may_have_moved(identity, archives)) return nullptr;
+static const char* name_of(RunIdentity::Kind kind) {
+  return kind == RunIdentity::Kind::vae ? "vae" : "unet";
+}
+
+static TrainConfig readable_config(const std::string& yaml) {
+  TrainConfig config;
+  (void)config::load_text(config, yaml, "the present configuration");
+  return config;
+}
+
+// Checkpoints of older versions have the schedule of the pipeline's folder, whatever the objective made of it.
+static nlohmann::json encoders_in(const nlohmann::json& manifest, const ObjectiveConfig& objective) {
+  auto encoders = manifest.value("encoders", nlohmann::json());
+  if (encoders.is_object() && encoders.contains("scheduler") && objective.zero_terminal_snr)
+    encoders["scheduler"]["rescale_betas_zero_snr"] = true;
+  return encoders;
+}
+
+nlohmann::json RunIdentity::to_json() const {
+  nlohmann::json json = {{"kind", name_of(kind)}, {"config", config_yaml}, {"data", data},    {"model", model},
+                         {"pipeline", pipeline},  {"encoders", encoders},  {"paths", nullptr}};
+  if (paths) json["paths"] = {{"spelled", paths->spelled}, {"resolved", paths->resolved}};
+  return json;
+}
+
+RunIdentity RunIdentity::from_manifest(const nlohmann::json& manifest) {
+  RunIdentity identity;
+  identity.kind = manifest.at("kind") == name_of(Kind::vae) ? Kind::vae : Kind::unet;
+  identity.config_yaml = manifest.value("config", "");
+  identity.config = readable_config(identity.config_yaml);
+  identity.data = manifest.value("data", nlohmann::json());
+  identity.model = manifest.value("model", nlohmann::json());
+  identity.pipeline = manifest.value("pipeline", "");
+  identity.encoders = encoders_in(manifest, identity.config.objective);
+  if (const auto paths = manifest.find("paths"); paths != manifest.end() && paths->is_object())
+    identity.paths = DataPaths{paths->at("spelled"), paths->at("resolved")};
+  return identity;
+}
+
+static std::optional<RunIdentity::DataPaths> digest_paths(const RunIdentity& identity, const Manifest& archives) {
+  const auto& train = identity.config.data.train;
+  if (train.type == SourceConfig::Type::synthetic || may_have_moved(identity, archives)) return std::nullopt;
   std::vector<std::string> places;
   for (const auto& archive : archives.archives) places.push_back(archive.path);
   if (train.type == SourceConfig::Type::latents) places = train.path;  // a cache names the images it is of
@@ -57,36 +93,36 @@ static nlohmann::json paths_of(const nlohmann::json& identity, const Manifest& a
     add(spelled, path.string());
     add(resolved, (folder->second / path.filename()).string());
   }
-  return {{"spelled", spelled.digest().hex()}, {"resolved", resolved.digest().hex()}};
+  return RunIdentity::DataPaths{spelled.digest().hex(), resolved.digest().hex()};
 }
 
-nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
-                            const nlohmann::json& model, const std::filesystem::path& pipeline,
-                            const nlohmann::json& encoders) {
-  nlohmann::json identity = {{"kind", kind},
-                             {"config", config_yaml},
-                             {"data",
-                              {{"manifest", data.manifest.digest().hex()},
-                               {"archives", data.manifest.archives.size()},
-                               {"stripes", data.stripes.stripes}}},
-                             {"model", model},
-                             {"pipeline", std::filesystem::absolute(pipeline).string()},
-                             {"encoders", encoders}};
-  identity["paths"] = paths_of(identity, data.manifest);
+RunIdentity make_identity(RunIdentity::Kind kind, const std::string& config_yaml, const DataPlan& data,
+                          const nlohmann::json& model, const std::filesystem::path& pipeline,
+                          const nlohmann::json& encoders) {
+  RunIdentity identity{.kind = kind,
+                       .config_yaml = config_yaml,
+                       .config = readable_config(config_yaml),
+                       .data = {{"manifest", data.manifest.digest().hex()},
+                                {"archives", data.manifest.archives.size()},
+                                {"stripes", data.stripes.stripes}},
+                       .model = model,
+                       .pipeline = std::filesystem::absolute(pipeline).string(),
+                       .encoders = encoders};
+  identity.paths = digest_paths(identity, data.manifest);
   return identity;
 }
 
 // Whether a VAE's run gives its checkpoints the scaling_factor of model.pipeline.
-static bool keeps_scaling_factor(const nlohmann::json& identity) {
+static bool keeps_scaling_factor(const RunIdentity& identity) {
   AutoencoderTrainConfig config;
-  (void)config::load_text(config, identity.value("config", ""), "the present configuration");
+  (void)config::load_text(config, identity.config_yaml, "the present configuration");
   return config.autoencoder.keeps_scaling_factor(config.model.init == ModelConfig::Init::pretrained);
 }
 
 // Behind addresses none has a size; a list's is not that of its images, and of encodings, names and sizes are those of
 // the images they were made from.
-bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
-  const auto source = readable_config(identity).data.train;
+bool may_have_moved(const RunIdentity& identity, const Manifest& archives) {
+  const auto& source = identity.config.data.train;
   if (source.type == SourceConfig::Type::latents) return false;
   return std::ranges::all_of(archives.archives, [&](const Archive& archive) {
     const bool holds_images =
@@ -95,10 +131,9 @@ bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
   });
 }
 
-std::optional<bool> lie_elsewhere(const nlohmann::json& was, const nlohmann::json& is) {
-  const auto before = was.value("paths", nlohmann::json()), after = is.value("paths", nlohmann::json());
-  if (!before.is_object() || !after.is_object()) return std::nullopt;
-  return before.at("spelled") != after.at("spelled") && before.at("resolved") != after.at("resolved");
+std::optional<bool> lie_elsewhere(const RunIdentity& before, const RunIdentity& now) {
+  if (!before.paths || !now.paths) return std::nullopt;
+  return before.paths->spelled != now.paths->spelled && before.paths->resolved != now.paths->resolved;
 }
 
 std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
@@ -137,30 +172,29 @@ static std::optional<UNet2DConditionConfig> unet_of(const nlohmann::json& config
   }
 }
 
-std::vector<std::string> model_changes(const nlohmann::json& was, const nlohmann::json& is) {
-  const auto before = was.value("model", nlohmann::json()), after = is.value("model", nlohmann::json());
-  const bool is_vae = is_of_vae(was), keeps_scale = is_vae && keeps_scaling_factor(is);
-  if (before == after) return {};
-  if (!before.is_object() || !after.is_object()) return {fmt::format("model: {} -> {}", before.dump(), after.dump())};
+static std::vector<std::string> differences(const nlohmann::json& before, const nlohmann::json& now) {
+  return fingerprint_differences(nlohmann::json::object({{"model", before}}), nlohmann::json::object({{"model", now}}));
+}
+
+std::vector<std::string> model_changes(const RunIdentity& before, const RunIdentity& now) {
+  const auto &was = before.model, &is = now.model;
+  if (was == is) return {};
+  if (!was.is_object() || !is.is_object()) return {fmt::format("model: {} -> {}", was.dump(), is.dump())};
+  const bool is_vae = before.kind == RunIdentity::Kind::vae, keeps_scale = is_vae && keeps_scaling_factor(now);
   if (!is_vae) {
-    const auto unet = unet_of(before, "the checkpoint's U-Net");
-    if (unet && unet == unet_of(after, "this run's U-Net")) return {};
+    const auto unet = unet_of(was, "the checkpoint's U-Net");
+    if (unet && unet == unet_of(is, "this run's U-Net")) return {};
   }
-  const auto differences = [&](const nlohmann::json& left, const nlohmann::json& right) {
-    return fingerprint_differences(nlohmann::json::object({{"model", left}}),
-                                   nlohmann::json::object({{"model", right}}));
-  };
-  auto changes =
-      differences(without_idle_keys(before, is_vae, keeps_scale), without_idle_keys(after, is_vae, keeps_scale));
+  auto changes = differences(without_idle_keys(was, is_vae, keeps_scale), without_idle_keys(is, is_vae, keeps_scale));
   // Where nothing else differs of two U-Nets that are not the same, it is a null that stands for something.
-  if (changes.empty() && !is_vae) changes = differences(before, after);
+  if (changes.empty() && !is_vae) changes = differences(was, is);
   return changes;
 }
 
-bool holds_network(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
-  if (identity.at("kind") != checkpoint.manifest().at("kind")) return false;
-  const auto& model = identity.at("model");
-  const auto wanted = is_of_vae(identity)
+bool holds_network(const CheckpointReader& checkpoint, const RunIdentity& identity) {
+  const auto& model = identity.model;
+  if (checkpoint.manifest().at("kind") != name_of(identity.kind)) return false;
+  const auto wanted = identity.kind == RunIdentity::Kind::vae
                           ? parameter_shapes(*AutoencoderKL(AutoencoderKLConfig::from_json(model)))
                           : parameter_shapes(*UNet2DConditionModel(UNet2DConditionConfig::from_json(model)));
   Shapes held;
@@ -169,36 +203,36 @@ bool holds_network(const CheckpointReader& checkpoint, const nlohmann::json& ide
 }
 
 // By the conditions, not by their spelling.
-static bool has_same_filters(const nlohmann::json& before, const nlohmann::json& after) {
-  const auto filters = [](const nlohmann::json& manifest) {
-    return Filter(readable_config(manifest).data.train.filters);
-  };
+static bool has_same_filters(const RunIdentity& before, const RunIdentity& now) {
+  const auto filters = [](const RunIdentity& identity) { return Filter(identity.config.data.train.filters); };
   try {
-    return filters(before).is_same_as(filters(after));
+    return filters(before).is_same_as(filters(now));
   } catch (const Error&) {
     return false;
   }
 }
 
-bool means_the_same(const config::Change& change, const nlohmann::json& before, const nlohmann::json& after) {
-  const auto is_same = [&](const char* pointer) {
-    const nlohmann::json::json_pointer place(pointer);
-    return before.contains(place) && after.contains(place) && !before.at(place).is_null() &&
-           before.at(place) == after.at(place);
-  };
-  if (change.key == "data.stripes") return is_same("/data/stripes");
-  if (change.key == "data.train.idx_to_prompt") return is_same("/encoders/data.train/idx_to_prompt");
-  if (change.key == "objective.zero_terminal_snr") return is_same("/encoders/scheduler/rescale_betas_zero_snr");
-  return change.key == "data.train.filters" && has_same_filters(before, after);
+// Known of both, and the same.
+static bool has_same(const char* pointer, const nlohmann::json& before, const nlohmann::json& now) {
+  const nlohmann::json::json_pointer place(pointer);
+  return before.contains(place) && now.contains(place) && !before.at(place).is_null() &&
+         before.at(place) == now.at(place);
 }
 
-nlohmann::json identity_of_losses(const nlohmann::json& identity) {
-  const auto value_at = [&](const char* pointer) {
-    return identity.value(nlohmann::json::json_pointer(pointer), nlohmann::json());
-  };
-  return {{"data", value_at("/data/manifest")},
-          {"model", without_idle_keys(value_at("/model"), is_of_vae(identity), /*keeps_scale=*/false)},
-          {"encoders", value_at("/encoders")}};
+bool means_the_same(const config::Change& change, const RunIdentity& before, const RunIdentity& now) {
+  const auto& key = change.key;
+  if (key == "data.stripes") return has_same("/stripes", before.data, now.data);
+  if (key == "data.train.idx_to_prompt") return has_same("/data.train/idx_to_prompt", before.encoders, now.encoders);
+  if (key == "objective.zero_terminal_snr")
+    return has_same("/scheduler/rescale_betas_zero_snr", before.encoders, now.encoders);
+  return key == "data.train.filters" && has_same_filters(before, now);
+}
+
+nlohmann::json identity_of_losses(const RunIdentity& identity) {
+  const bool is_vae = identity.kind == RunIdentity::Kind::vae;
+  return {{"data", identity.data.is_object() ? identity.data.value("manifest", nlohmann::json()) : nlohmann::json()},
+          {"model", without_idle_keys(identity.model, is_vae, /*keeps_scale=*/false)},
+          {"encoders", identity.encoders}};
 }
 
 }  // namespace millrace

@@ -5,40 +5,61 @@
 #include <string>
 #include <vector>
 
+#include "app_config.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
 
-// What makes a run the run that it is, and what two of them differ in. The one of before is a checkpoint's manifest.
 namespace millrace {
 
-// What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
-// or vae, `model` = its config.json, `encoders` = what else of the pipeline it was trained with: digests of weights
-// that encode, and what latents are scaled and noise is made by; null where there is nothing of that.
-nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
-                            const nlohmann::json& model, const std::filesystem::path& pipeline,
-                            const nlohmann::json& encoders = nullptr);
+// What makes a run the run that it is. Every checkpoint has it in its manifest, so that a restart can tell whether it
+// still is the same run.
+struct RunIdentity {
+  enum class Kind { unet, vae };  // the network that is trained
 
-// What of it decides how large losses usually are, beside the settings (TrainConfig::loop): rows, network, and what
-// encodes and adds noise, wherever they lie.
-nlohmann::json identity_of_losses(const nlohmann::json& identity);
+  Kind kind = Kind::unet;
+  std::string config_yaml = {};  // resolved
+  TrainConfig config = {};       // the same, as far as it can be read; of a VAE's run the keys that both kinds know
+  nlohmann::json data = {};      // {"manifest": digest of the archives, "archives": their number, "stripes"}
+  nlohmann::json model = {};     // config.json of the network
+  std::string pipeline = {};     // folder that it began with
+  // Beside the network: digests of the weights that encode, how latents are scaled, how noise is made (run/encoders.h).
+  nlohmann::json encoders = {};  // null: unknown, or nothing of that
+  // Digests of where the archives lie, as spelled and behind links; none where names and sizes tell whether they are
+  // the same ones, and in old checkpoints.
+  struct DataPaths {
+    std::string spelled, resolved;
+  };
+  std::optional<DataPaths> paths = {};
 
-// Whether a key that is spelled in another way means what it meant.
-bool means_the_same(const config::Change& change, const nlohmann::json& before, const nlohmann::json& after);
+  nlohmann::json to_json() const;
+  static RunIdentity from_manifest(const nlohmann::json& manifest);
+};
 
-// Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
-bool may_have_moved(const nlohmann::json& identity, const Manifest& archives);
-// Whether those of which that cannot be told lie elsewhere, however they are spelled; nothing where a checkpoint of
-// before does not say where they lay.
-std::optional<bool> lie_elsewhere(const nlohmann::json& was, const nlohmann::json& is);
-// What made another digest of the data than `before`, in words.
+// Of the run that is about to start. `pipeline`: model.pipeline.
+RunIdentity make_identity(RunIdentity::Kind kind, const std::string& config_yaml, const DataPlan& data,
+                          const nlohmann::json& model, const std::filesystem::path& pipeline,
+                          const nlohmann::json& encoders = nullptr);
+
+// The part that decides how large losses usually are, beside the settings (TrainConfig::loop): rows, network, encoders
+// and noise, wherever they lie.
+nlohmann::json identity_of_losses(const RunIdentity& identity);
+
+// Whether a key that changed still means the same: data.stripes=auto and the number that it stood for, for example.
+bool means_the_same(const config::Change& change, const RunIdentity& before, const RunIdentity& now);
+
+// Whether names and sizes tell that archives which lie elsewhere now are the same ones.
+bool may_have_moved(const RunIdentity& identity, const Manifest& archives);
+// Whether the archives lie elsewhere now; nothing where that is not known of either run.
+std::optional<bool> lie_elsewhere(const RunIdentity& before, const RunIdentity& now);
+// Why the digest of the data is not `before` any more, in words. Reads the archives.tsv of the checkpoint's run.
 std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
                                       const Manifest& archives);
 
-// Of two config.json, key by key.
-std::vector<std::string> model_changes(const nlohmann::json& was, const nlohmann::json& is);
-// Whether the network of this identity has the tensors that the checkpoint holds.
-bool holds_network(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+// How the networks differ, key by key of their config.json.
+std::vector<std::string> model_changes(const RunIdentity& before, const RunIdentity& now);
+// Whether the checkpoint holds exactly the tensors of this identity's network.
+bool holds_network(const CheckpointReader& checkpoint, const RunIdentity& identity);
 
 }  // namespace millrace

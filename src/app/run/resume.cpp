@@ -9,7 +9,6 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "run/encoders.h"
-#include "run/trained_run.h"
 
 namespace millrace {
 
@@ -89,96 +88,120 @@ std::optional<std::string> complaint_about_rate(const TrainConfig& before, const
                      point.step + 1, rate, usual);
 }
 
-static void refuse_another_network(const CheckpointReader& checkpoint, const nlohmann::json& identity,
-                                   const std::vector<std::string>& changes) {
-  if (is_of_vae(identity) != is_of_vae(checkpoint))
+static void refuse_another_network(const CheckpointReader& checkpoint, const RunIdentity& before,
+                                   const RunIdentity& now, const std::vector<std::string>& changes) {
+  if (before.kind != now.kind)
     throw Error(Exit::usage, fmt::format("{} is of the other of two commands", checkpoint.path().string()),
                 "`train` goes on with a U-Net, `train-autoencoder` with an autoencoder: choose another run.dir");
-  const bool has_own_file = !is_of_vae(identity) && readable_config(identity).model.unet.config;
+  const bool is_vae = now.kind == RunIdentity::Kind::vae, has_own_file = !is_vae && now.config.model.unet.config;
   throw Error(Exit::usage,
               fmt::format("{} holds the weights of another network than that of {}:\n  {}", checkpoint.path().string(),
                           has_own_file ? "model.unet.config" : "model.pipeline", fmt::join(changes, "\n  ")),
               fmt::format("set {} back, or choose another run.dir: these weights fit no other network",
-                          is_of_vae(identity) ? "model.pipeline" : "model.unet.config and model.pipeline"));
+                          is_vae ? "model.pipeline" : "model.unet.config and model.pipeline"));
 }
 
-void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const nlohmann::json& identity, const Manifest& archives, bool allow_changes) {
-  auto known = checkpoint.manifest();
-  known["encoders"] = encoders_of(checkpoint);
-  std::vector<std::string> refused;
-  const auto elsewhere = lie_elsewhere(known, identity);
+using Changes = std::vector<config::Change>;
+
+static bool has_key(const Changes& changes, std::string_view key) {
+  return std::ranges::find(changes, key, &config::Change::key) != changes.end();
+}
+
+static std::string to_text(const config::Change& change) {
+  return fmt::format("{}: {} -> {}", change.key, change.before, change.after);
+}
+
+// Of the keys that a restart must keep.
+static std::vector<std::string> settings_changed(const Changes& changes, const RunIdentity& before,
+                                                 const RunIdentity& now, const Manifest& archives) {
+  std::vector<std::string> changed;
+  const bool may_move = may_have_moved(now, archives) || lie_elsewhere(before, now) == false;
   for (const auto& change : changes) {
-    const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
-    log::info("changed since the checkpoint: {}", text);
     const bool is_fixed =
         std::ranges::any_of(fixed_keys, [&](const std::string& key) { return config::is_in(change.key, key); });
-    if (!is_fixed || means_the_same(change, known, identity)) continue;
-    if (change.key == "data.train.path" && (may_have_moved(identity, archives) || elsewhere == false)) continue;
-    refused.push_back(text);
+    if (!is_fixed || means_the_same(change, before, now)) continue;
+    if (change.key == "data.train.path" && may_move) continue;
+    changed.push_back(to_text(change));
   }
-  const auto value_of = [](const nlohmann::json& json, const char* key) { return json.value(key, nlohmann::json()); };
-  const auto before = value_of(known, "data"), after = value_of(identity, "data");
-  if (before != after) {
-    refused.push_back(fmt::format("data: {} -> {}", before.dump(), after.dump()));
-    const auto digest = before.is_object() ? before.value("manifest", "") : "";
-    if (!digest.empty() && digest != archives.digest().hex())
-      for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
-  } else if (elsewhere == true &&
-             std::ranges::find(changes, "data.train.path", &config::Change::key) == changes.end()) {
-    // Not refused: a variable in it may name what each job has copied to a disk of its own.
-    log::warning("data.train.path reads as before, but leads elsewhere: what lies there is taken for the same data");
-  }
-  const auto of_model = model_changes(known, identity);
-  refused.insert(refused.end(), of_model.begin(), of_model.end());
-  const bool tells_snr = std::ranges::any_of(
-      changes, [](const config::Change& change) { return change.key == "objective.zero_terminal_snr"; });
-  for (auto& [part, text] : encoder_changes(known["encoders"], value_of(identity, "encoders")))
-    if (!tells_snr || part != "scheduler.rescale_betas_zero_snr") refused.push_back(std::move(text));
-  if (!of_model.empty() && !holds_network(checkpoint, identity)) refuse_another_network(checkpoint, identity, refused);
+  return changed;
+}
+
+static std::vector<std::string> data_changed(const CheckpointReader& checkpoint, const RunIdentity& before,
+                                             const RunIdentity& now, const Manifest& archives) {
+  if (before.data == now.data) return {};
+  std::vector<std::string> changed = {fmt::format("data: {} -> {}", before.data.dump(), now.data.dump())};
+  const auto digest = before.data.is_object() ? before.data.value("manifest", "") : "";
+  if (!digest.empty() && digest != archives.digest().hex())
+    for (const auto& change : data_changes(checkpoint, digest, archives)) changed.push_back("data: " + change);
+  return changed;
+}
+
+// Zero terminal SNR is told by its key already.
+static std::vector<std::string> encoders_changed(const Changes& changes, const RunIdentity& before,
+                                                 const RunIdentity& now) {
+  std::vector<std::string> changed;
+  const bool tells_snr = has_key(changes, "objective.zero_terminal_snr");
+  for (auto& [part, text] : encoder_changes(before.encoders, now.encoders))
+    if (!tells_snr || part != "scheduler.rescale_betas_zero_snr") changed.push_back(std::move(text));
+  return changed;
+}
+
+void check_resume(const CheckpointReader& checkpoint, const Changes& changes, const RunIdentity& identity,
+                  const Manifest& archives, bool allow_changes) {
+  const auto before = RunIdentity::from_manifest(checkpoint.manifest());
+  for (const auto& change : changes) log::info("changed since the checkpoint: {}", to_text(change));
+  const auto of_model = model_changes(before, identity);
+  std::vector<std::string> refused;
+  for (const auto& part :
+       {settings_changed(changes, before, identity, archives), data_changed(checkpoint, before, identity, archives),
+        of_model, encoders_changed(changes, before, identity)})
+    refused.insert(refused.end(), part.begin(), part.end());
+  if (!of_model.empty() && !holds_network(checkpoint, identity))
+    refuse_another_network(checkpoint, before, identity, refused);
   if (!refused.empty() && !allow_changes)
     throw Error(
         Exit::usage,
         fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
         "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
+  // Not refused: a variable in the path may name what each job has copied to a disk of its own.
+  if (before.data == identity.data && lie_elsewhere(before, identity) == true && !has_key(changes, "data.train.path"))
+    log::warning("data.train.path reads as before, but leads elsewhere: what lies there is taken for the same data");
   for (const auto& text : refused) log::warning("continuing although this changed: {}", text);
-  const auto rates = complaint_about_rate(readable_config(checkpoint.manifest()), readable_config(identity),
-                                          checkpoint.state().point());
+  const auto rates = complaint_about_rate(before.config, identity.config, checkpoint.state().point());
   if (rates) log::warning("{}", *rates);
 }
 
-Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
-  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json()))
-    return Places::none;
-  const auto changes = config::diff(checkpoint.manifest().value("config", ""), readable_config(identity));
+KeptCursors kept_cursors(const RunIdentity& before, const RunIdentity& now) {
+  if (before.data != now.data) return KeptCursors::none;
+  const auto changes = config::diff(before.config_yaml, now.config);
   const auto is_other = [&](std::string_view key) {
     return std::ranges::any_of(changes, [&](const config::Change& change) {
-      return config::is_in(change.key, key) && !means_the_same(change, checkpoint.manifest(), identity);
+      return config::is_in(change.key, key) && !means_the_same(change, before, now);
     });
   };
-  if (is_other("run.seed")) return Places::passes;
+  if (is_other("run.seed")) return KeptCursors::epoch;
   // What the filters see and keep, and how much of it is shuffled together: see NOTE [Order by stripes].
   for (const char* key : {"data.shuffle_block", "data.train.filters", "data.train.columns"})
-    if (is_other(key)) return Places::blocks;
-  return Places::all;
+    if (is_other(key)) return KeptCursors::rows;
+  return KeptCursors::all;
 }
 
-bool has_same_batches(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
-  const auto batch_before = readable_config(checkpoint.manifest()).batch.global;
-  return batch_before == readable_config(identity).batch.global && places_kept(checkpoint, identity) == Places::all;
+bool has_same_batches(const RunIdentity& before, const RunIdentity& now) {
+  return before.config.batch.global == now.config.batch.global && kept_cursors(before, now) == KeptCursors::all;
 }
 
-RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
+RunState resume_state(const CheckpointReader& checkpoint, const RunIdentity& identity) {
+  const auto before = RunIdentity::from_manifest(checkpoint.manifest());
   RunState state = checkpoint.state();
-  if (!has_same_batches(checkpoint, identity)) state.used_up.clear();  // these steps have others now
-  const Places kept = places_kept(checkpoint, identity);
-  if (kept == Places::all) return state;
-  if (kept == Places::none) {
+  if (!has_same_batches(before, identity)) state.used_up.clear();  // these steps have others now
+  const auto kept = kept_cursors(before, identity);
+  if (kept == KeptCursors::all) return state;
+  if (kept == KeptCursors::none) {
     log::warning(
         "the data are not those of the checkpoint: they are read from their beginning, and counted anew; samples that "
         "were used before draw the same numbers again, unless run.seed is another one");
     state.cursors.clear();
-  } else if (kept == Places::passes) {
+  } else if (kept == KeptCursors::epoch) {
     log::warning(
         "the order of the data is not that of the checkpoint: the pass over them begins anew, so some samples of it "
         "come twice");

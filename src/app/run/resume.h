@@ -38,22 +38,21 @@ std::optional<std::string> complaint_about_rate(const TrainConfig& before, const
 // allowed. A learning rate that jumps is a warning. What changed in the data is told from the archives.tsv of the run
 // that the checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
+                  const RunIdentity& identity, const Manifest& archives, bool allow_changes);
 
-// What of a checkpoint's places in the data still holds for a run of this identity, where checkpoint.allow_changes let
-// it start: all; the rows that were read, but not how the block in work is shuffled; how often all was read; nothing.
-enum class Places { all, blocks, passes, none };
-Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity);
-// Whether the steps behind it get the samples that they had, or would have had, in the run that wrote it.
-bool has_same_batches(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+// How much of a checkpoint's cursors into the data still holds for a run, where checkpoint.allow_changes let it start:
+// all; which rows were read, but not the order within the block in work; the epoch alone; nothing.
+enum class KeptCursors { all, rows, epoch, none };
+KeptCursors kept_cursors(const RunIdentity& before, const RunIdentity& now);
+// Whether the steps behind a checkpoint get the samples that they had, or would have had, in the run that wrote it.
+bool has_same_batches(const RunIdentity& before, const RunIdentity& now);
 
 // Where training resumes from a checkpoint. What does not hold any more begins anew: samples come twice, none is lost.
-RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+RunState resume_state(const CheckpointReader& checkpoint, const RunIdentity& identity);
 
-// By checkpoint.resume; a checkpoint is verified, and checked against this run. `identity` as run_identity makes it.
-// Collective over `world`.
+// By checkpoint.resume; a checkpoint is verified, and checked against this run. Collective over `world`.
 template <class Config>
-Start plan_start(const Group& world, const Config& config, const nlohmann::json& identity, const Manifest& archives,
+Start plan_start(const Group& world, const Config& config, const RunIdentity& identity, const Manifest& archives,
                  const std::vector<int>& trainers) {
   Start start{.identity = identity};
   on_root(world, [&] {
@@ -62,12 +61,13 @@ Start plan_start(const Group& world, const Config& config, const nlohmann::json&
   });
   start.checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume, trainers);
   if (!start.checkpoint) return start;
+  const auto before = RunIdentity::from_manifest(start.checkpoint->manifest());
   on_root(world, [&] {
-    const auto changes = config::diff(start.checkpoint->manifest().value("config", ""), config);
+    const auto changes = config::diff(before.config_yaml, config);
     check_resume(*start.checkpoint, changes, identity, archives, config.checkpoint.allow_changes);
   });
   start.state = resume_state(*start.checkpoint, identity);
-  if (has_same_batches(*start.checkpoint, identity)) read_used_up(world, config.run.dir.value, start);
+  if (has_same_batches(before, identity)) read_used_up(world, config.run.dir.value, start);
   return start;
 }
 

@@ -23,12 +23,6 @@ TrainConfig trained_config(const CheckpointReader& checkpoint) {
   return trained_config(checkpoint.manifest(), checkpoint.path());
 }
 
-TrainConfig readable_config(const nlohmann::json& manifest) {
-  TrainConfig config;
-  (void)config::load_text(config, manifest.value("config", ""), "the present configuration");
-  return config;
-}
-
 bool is_of_vae(const nlohmann::json& manifest) {
   return manifest.at("kind") == "vae";
 }
@@ -53,15 +47,6 @@ PipelineFolder pipeline_of(const nlohmann::json& manifest, const std::filesystem
 
 PipelineFolder pipeline_of(const CheckpointReader& checkpoint, const std::optional<std::string>& moved) {
   return pipeline_of(checkpoint.manifest(), checkpoint.path(), moved);
-}
-
-// The schedule of checkpoints before is that of the pipeline's folder, whatever the objective made of it.
-nlohmann::json encoders_of(const CheckpointReader& checkpoint) {
-  auto encoders = checkpoint.manifest().value("encoders", nlohmann::json());
-  if (encoders.is_object() && encoders.contains("scheduler") &&
-      readable_config(checkpoint.manifest()).objective.zero_terminal_snr)
-    encoders["scheduler"]["rescale_betas_zero_snr"] = true;
-  return encoders;
 }
 
 }  // namespace millrace

@@ -15,9 +15,6 @@ namespace millrace {
 TrainConfig trained_config(const CheckpointReader& checkpoint);
 // The same of its manifest; `checkpoint` for messages.
 TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint);
-// As far as it can be read, of a manifest or of what goes into one. Of every kind of run it has the keys that both
-// kinds of training know.
-TrainConfig readable_config(const nlohmann::json& manifest);
 
 // Whether it trained a VAE and not a U-Net.
 bool is_of_vae(const nlohmann::json& manifest);
@@ -27,7 +24,5 @@ PipelineFolder pipeline_of(const CheckpointReader& checkpoint, const std::option
 // The same of its manifest; `checkpoint` for messages.
 PipelineFolder pipeline_of(const nlohmann::json& manifest, const std::filesystem::path& checkpoint,
                            const std::optional<std::string>& moved);
-// What its U-Net was trained with beside its own weights (run/encoders.h); null where it does not tell.
-nlohmann::json encoders_of(const CheckpointReader& checkpoint);
 
 }  // namespace millrace

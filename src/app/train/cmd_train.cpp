@@ -42,8 +42,8 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   check_gpus(session, plan.roles.trainers);
   plan_data(session, plan, report);
   plan.shuffle = plan_shuffle(session, config, plan.input.data, plan.input.encoding, plan.roles, plan.input.routing);
-  const auto identity = run_identity("unet", config::dump_yaml(config), plan.input.data, plan.unet,
-                                     plan.pipeline.path(), describe_encoders(world, plan));
+  const auto identity = make_identity(RunIdentity::Kind::unet, config::dump_yaml(config), plan.input.data, plan.unet,
+                                      plan.pipeline.path(), describe_encoders(world, plan));
   plan.start = plan_start(world, config, identity, plan.input.data.manifest, plan.roles.trainers);
   on_root(world, [&] { check_ema_start(plan); });
   if (const auto complaint = complaint_about_ema_start(plan)) plan.problems.push_back(*complaint);

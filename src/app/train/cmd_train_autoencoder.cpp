@@ -88,8 +88,8 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
     check_passes(plan.routing, plan.shards, plan.micro_batch, images_of_one_pass);
   });
   check_gpus(session, plan.roles.trainers);
-  const auto identity =
-      run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
+  const auto identity = make_identity(RunIdentity::Kind::vae, config::dump_yaml(c), plan.data,
+                                      plan.pipeline.config("vae"), plan.pipeline.path());
   plan.start = plan_start(world, c, identity, plan.data.manifest, plan.roles.trainers);
   plan.is_finished = broadcast_from_root(world, [&] {
     const auto& checkpoint = plan.start.checkpoint;
@@ -194,7 +194,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .data = plan.data,
                                 .max_bad_share = c.data.max_bad_share,
                                 .device = session.device,
-                                .manifest_extra = plan.start.identity,
+                                .manifest_extra = plan.start.identity.to_json(),
                                 .trainer_ranks = on_hosts(session, plan.roles.trainers),
                                 .gpu_uuid = gpu_uuid(session.device),
                                 .lease = &lease,

@@ -60,7 +60,7 @@ bool trainers_encode(const TrainPlan& plan);
 // What its ranks need of the memory of devices like this one. `program_bytes` as in RunMemory. Refers to plan.config.
 RunMemory run_memory(const TrainPlan& plan, torch::Device device, double program_bytes);
 
-// What makes encodings and noise out of samples, as run_identity takes it. Read by rank 0. Collective.
+// What makes encodings and noise out of samples, as make_identity takes it. Read by rank 0. Collective.
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan);
 
 }  // namespace millrace

@@ -46,7 +46,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
        .data = plan_.input.data,
        .max_bad_share = c.data.max_bad_share,
        .device = session_.device,
-       .manifest_extra = start.identity,
+       .manifest_extra = start.identity.to_json(),
        .on_silent_producer = [this](const Overdue& overdue, const Error& error) { report_silent(overdue, error); },
        .trainer_ranks = on_hosts(session_, plan_.roles.trainers),
        .producer_ranks = on_hosts(session_, plan_.roles.producers),
