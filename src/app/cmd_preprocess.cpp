@@ -83,9 +83,9 @@ void list_in_cache(const PreprocessPlan& plan, const Ledger& ledger) {
 }
 
 // STATE, and DONE when all is in the cache. `total`: of this run so far.
-void write_state(const PreprocessPlan& plan, const char* state, const RowCounts& total, std::optional<Exit> exit) {
+void write_state(const PreprocessPlan& plan, RunStatus status, const RowCounts& total, std::optional<Exit> exit) {
   StateFile(plan.config.run.dir.value)
-      .write_facts(state,
+      .write_facts(status,
                    {{"cache", plan.encoding.cache->string()}, {"rows", total.rows()}, {"accepted", total.accepted}},
                    exit);
 }
@@ -109,7 +109,7 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   on_root(world, [&] {
     fault::remove_earlier(dir);
     write_file_atomically(dir / run_file::config, config::dump_yaml_for_others(plan.config));
-    write_state(plan, "running", {}, {});
+    write_state(plan, RunStatus::running, {}, {});
   });
   return lease;
 }
@@ -203,7 +203,8 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
   if (session.is_root() && !is_taken_over) {
     progress.write_ledger();
     if (finished) list_in_cache(plan, progress.ledger());
-    write_state(plan, finished ? "done" : "requeue", progress.ledger().total(), finished ? Exit::done : Exit::requeue);
+    write_state(plan, finished ? RunStatus::done : RunStatus::requeue, progress.ledger().total(),
+                finished ? Exit::done : Exit::requeue);
     log::progress("");
     say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),
         plan.encoding.cache->string(),

@@ -12,6 +12,7 @@
 #include "json_fields.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/run_status.h"
 #include "millrace/core/units.h"
 #include "run_events.h"
 #include "sections.h"
@@ -114,7 +115,8 @@ Life life_from(const nlohmann::json& start) {
 }
 
 bool is_of_the_living(const std::string& state) {
-  return state == "running" || state == "stopping";
+  const auto status = try_parse_run_status(state);
+  return status && is_under_way(*status);
 }
 
 std::string end_of(const std::string& state, const std::string& reason) {

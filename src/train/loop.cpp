@@ -163,21 +163,8 @@ class Loop {
       return false;
     }
     lr_ = learning_rate(schedule_, number, state_.samples + context_.config.batch.global);
-    const bool is_passed_over = state_.is_used_up(number);
-    const bool is_first = !is_passed_over && !std::exchange(has_trained_, true);
-    if (is_first) set_wait_limit(context_, phase::slow_factor);
-    phase::current = is_first ? phase::first_step : is_passed_over ? phase::accounting : phase::training;
-
-    const StepTotals totals = is_passed_over ? pass_over() : train();
+    const auto totals = state_.is_used_up(number) ? pass_over() : train(*wait, watch, waited_before);
     if (bad_) return false;
-    advance(totals);
-    if (is_first) tell_start(wait->longest);
-    if (is_passed_over)
-      account_.pass_over();
-    else
-      account_.add(totals.loss, totals.norm(), totals.parts,
-                   {watch.seconds(), *wait, phase::waited_seconds - waited_before});
-    if (!is_passed_over) leaving_.step_took(watch.seconds() - wait->longest);
 
     phase::current = phase::accounting;
     write_ids();
@@ -189,8 +176,36 @@ class Loop {
     return true;
   }
 
-  // The step, but for what comes after its update.
-  StepTotals train() {
+  // A step whose batch was bad the first time: it is used up.
+  StepTotals pass_over() {
+    phase::current = phase::accounting;
+    StepTotals totals{.loss = std::nan("")};
+    add_wishes(totals);
+    totals.reduce(context_.trainers);
+    ++state_.skipped;
+    if (is_root()) log::info("step {} is left out, as it was bad before", state_.step + 1);
+    advance(totals);
+    account_.pass_over();
+    return totals;
+  }
+
+  // `waited_before`: phase::waited_seconds as of the start of `watch`.
+  StepTotals train(const SampleWait& wait, const Stopwatch& watch, double waited_before) {
+    const bool is_first = !std::exchange(has_trained_, true);
+    if (is_first) set_wait_limit(context_, phase::slow_factor);
+    phase::current = is_first ? phase::first_step : phase::training;
+    const auto totals = update_weights();
+    if (bad_) return totals;
+    advance(totals);
+    if (is_first) tell_start(wait.longest);
+    account_.add(totals.loss, totals.norm(), totals.parts,
+                 {watch.seconds(), wait, phase::waited_seconds - waited_before});
+    leaving_.step_took(watch.seconds() - wait.longest);
+    return totals;
+  }
+
+  // Forward, backward and the optimizer's step, unless the guard skips that.
+  StepTotals update_weights() {
     const bool is_recorded = std::ranges::count(context_.config.record.steps, state_.step + 1) > 0;
     if (is_recorded) context_.task.start_record();
     StepTotals totals = forward_backward(is_recorded);
@@ -200,16 +215,6 @@ class Loop {
     if (is_recorded) record(totals);
     update(totals);
     tell_graph();
-    return totals;
-  }
-
-  // A step whose batch was bad the first time: it is used up.
-  StepTotals pass_over() {
-    StepTotals totals{.loss = std::nan("")};
-    add_wishes(totals);
-    totals.reduce(context_.trainers);
-    ++state_.skipped;
-    if (is_root()) log::info("step {} is left out, as it was bad before", state_.step + 1);
     return totals;
   }
 
@@ -293,7 +298,7 @@ class Loop {
             "the usual cures");
       });
     const bool goes_back = verdict == StepGuard::Verdict::go_back;
-    if (goes_back) bad_ = UsedUpSteps{guard_.history().first_skip, state_.step + 1, 0};
+    if (goes_back) bad_ = StepRange{guard_.history().first_skip, state_.step + 1};
     if (!is_root()) return;
     log::warning("{}; {}", complaint, goes_back ? "one too many in a row" : "the update is skipped");
   }
@@ -417,7 +422,7 @@ class Loop {
   double lr_ = 0;
   std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
-  std::optional<UsedUpSteps> bad_;  // in a row, one too many; its `checkpoint` is not known here
+  std::optional<StepRange> bad_;  // in a row, one too many
   bool is_save_owed_ = false;
   bool has_trained_ = false;  // a step in this process
   bool has_told_graph_ = false;

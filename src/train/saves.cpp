@@ -202,7 +202,8 @@ void Saves::stop_because(const std::string& reason) {
 
 void Saves::write_state() const {
   if (context_.trainers.rank() == 0)
-    state_file_.update(reason_.empty() ? "running" : "stopping", writer_.last_point(), newest(), reason_);
+    state_file_.update(reason_.empty() ? RunStatus::running : RunStatus::stopping, writer_.last_point(), newest(),
+                       reason_);
 }
 
 std::optional<SavedPoint> Saves::last_saved() const {

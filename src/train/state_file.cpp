@@ -17,9 +17,10 @@ std::string text_of(const StateJson& json) {
   return dump_any(json, 2) + "\n";
 }
 
-// Of a run that has not ended, as far as it says.
-bool is_under_way(const StateJson& json) {
-  return json.at("state") == "running" || json.at("state") == "stopping";
+// Whether the run has not ended, as far as the file says.
+bool is_of_the_living(const StateJson& json) {
+  const auto status = try_parse_run_status(json.at("state").get<std::string>());
+  return status && is_under_way(*status);
 }
 
 // A file that says so already keeps its date.
@@ -31,13 +32,14 @@ void write_if_other(const std::filesystem::path& path, const std::string& text) 
 
 }  // namespace
 
-const char* state_after(const Error& error) {
+RunStatus status_after(const Error& error) {
   const auto exit = error.exit();
-  return exit == Exit::requeue || exit == Exit::io || exit == Exit::suspect_node ? "requeue" : "failed";
+  const bool may_go_on = exit == Exit::requeue || exit == Exit::io || exit == Exit::suspect_node;
+  return may_go_on ? RunStatus::requeue : RunStatus::failed;
 }
 
-static StateJson describe(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint) {
-  StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}, {"checkpoint", nullptr}};
+static StateJson describe(RunStatus status, const RunPoint& at, const std::optional<std::string>& checkpoint) {
+  StateJson json = {{"state", to_string(status)}, {"step", at.step}, {"samples", at.samples}, {"checkpoint", nullptr}};
   if (checkpoint) {
     json["checkpoint"] = *checkpoint;
     json["digest"] = hash_file(std::filesystem::path(*checkpoint) / run_file::manifest).hex();
@@ -59,33 +61,33 @@ static StateJson with_job(StateJson json, std::optional<Exit> exit, const std::s
   return json;
 }
 
-void StateFile::write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+void StateFile::write(RunStatus status, const RunPoint& at, const std::optional<std::string>& checkpoint,
                       std::optional<Exit> exit, const std::string& reason) const {
   if (!is_ours()) return;
   try {
-    const auto json = describe(state, at, checkpoint);
-    if (state == "done") write_if_other(run_dir_ / run_file::done, text_of(done(json)));
+    const auto json = describe(status, at, checkpoint);
+    if (status == RunStatus::done) write_if_other(run_dir_ / run_file::done, text_of(done(json)));
     write_if_other(run_dir_ / run_file::state, text_of(with_job(json, exit, reason)));
   } catch (const Error& failed) {
-    if (state == "done") throw;
+    if (status == RunStatus::done) throw;
     log::warning("STATE stays as it was: {}", failed.what());
   }
 }
 
-void StateFile::write_facts(const std::string& state, const StateJson& facts, std::optional<Exit> exit) const {
+void StateFile::write_facts(RunStatus status, const StateJson& facts, std::optional<Exit> exit) const {
   if (!is_ours()) return;
-  StateJson json = {{"state", state}};
+  StateJson json = {{"state", to_string(status)}};
   json.update(facts);
-  if (state == "done") write_if_other(run_dir_ / run_file::done, text_of(json));
+  if (status == RunStatus::done) write_if_other(run_dir_ / run_file::done, text_of(json));
   write_if_other(run_dir_ / run_file::state, text_of(with_job(json, exit, "")));
 }
 
-void StateFile::update(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+void StateFile::update(RunStatus status, const RunPoint& at, const std::optional<std::string>& checkpoint,
                        const std::string& reason) const {
   if (!is_ours()) return;
   try {
     const auto next = run_dir_ / run_file::next_state;
-    write_file_atomically(next, text_of(with_job(describe(state, at, checkpoint), {}, reason)));
+    write_file_atomically(next, text_of(with_job(describe(status, at, checkpoint), {}, reason)));
     // Looked at when all that takes time is over: this process may have been asleep in the middle of it.
     if (has_ended()) {
       std::error_code ignored;
@@ -100,7 +102,7 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
 
 bool StateFile::has_ended() const {
   try {
-    return !is_under_way(StateJson::parse(read_file(run_dir_ / run_file::state)));
+    return !is_of_the_living(StateJson::parse(read_file(run_dir_ / run_file::state)));
   } catch (const std::exception&) {  // none that makes sense
     return false;
   }
@@ -110,8 +112,8 @@ void StateFile::write_failed(const Error& error) const {
   if (!is_ours()) return;
   try {
     auto json = StateJson::parse(read_file(run_dir_ / run_file::state));
-    if (!is_under_way(json)) return;
-    json["state"] = state_after(error);
+    if (!is_of_the_living(json)) return;
+    json["state"] = to_string(status_after(error));
     json["exit"] = static_cast<int>(error.exit());
     json["reason"] = error.what();
     write_file_atomically(run_dir_ / run_file::state, text_of(json));

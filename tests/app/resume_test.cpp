@@ -144,7 +144,7 @@ TEST(UsedUp, ADamagedFileIsNoMistakeOfTheProgram) {
     read_used_up(Group(), run.path(), start);
     return start.state.used_up;
   };
-  const std::vector<UsedUpSteps> steps = {{4, 6, 3}};
+  const std::vector<UsedUpSteps> steps = {{{4, 6}, 3}};
   remember_used_up(run.path(), golden(), steps);
   EXPECT_EQ(read(), steps);
   const auto written = read_json_object(file);

@@ -18,7 +18,7 @@ TEST(RunWatch, BlamesAHostThatHangsAlone) {
     const test::TempDir run;
     fault::report_to({run.path(), 3, "n2", ""});  // as the first: a process writes one such file
     fault::forget();
-    StateFile(run.path()).write("running", {.step = 3, .samples = 24}, std::nullopt);
+    StateFile(run.path()).write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);
     const Suspect suspect{3, "n2", "training", 17, "rank 3 on n2 hangs", is_one_of_many};
     tell_folder(run.path(), suspect, "trainer", Error(Exit::suspect_node, suspect.what));
     const auto file = run / "fault/rank-00003.json";

@@ -18,7 +18,7 @@ TEST(RunState, ComesBackFromJson) {
   state.cursors[11] = {};
   state.losses = {
       .steps = 7, .mean = 1.0 / 3, .variance = 1e-300, .skips_in_a_row = 2, .first_skip = 90, .of = "0123abcd"};
-  state.used_up = {{.first = 5, .last = 6, .checkpoint = 4}, {.first = 90, .last = 99, .checkpoint = 88}};
+  state.used_up = {{{5, 6}, 4}, {{90, 99}, 88}};
 
   const auto back = RunState::from_json(nlohmann::json::parse(state.to_json().dump()));
   EXPECT_EQ(back.step, state.step);

@@ -384,7 +384,7 @@ TEST(Guard, StepsThatArePassedOverAreInNoRate) {
   auto config = quick(folder, Duration::steps(6));
   config.log.every = Duration::steps(3);
   const double shortest_ms = 20.0 * global_batch / test_world().size() / config.batch.micro;
-  const auto outcome = run(config, {.batches = {1, 2, 3, 4, 5, 6}, .slow_rank = 0}, {.used_up = {{2, 6, 0}}});
+  const auto outcome = run(config, {.batches = {1, 2, 3, 4, 5, 6}, .slow_rank = 0}, {.used_up = {{{2, 6}, 0}}});
   EXPECT_EQ(outcome.result.state.skipped, 5);
   EXPECT_GE(outcome.result.totals.step_ms, shortest_ms);
   if (test_world().rank() != 0) return;
@@ -442,7 +442,7 @@ TEST(Guard, TheSaveBeforeABadStepIsThereToGoBackTo) {
   config.guard.on_repeat = GuardConfig::OnRepeat::rollback;
   config.checkpoint.every = each(Duration::steps(2));
   const auto result = run(config, {{1, 2, 3, 4, 5, 6, 7, 8}, {5}}).result;
-  EXPECT_EQ(result.bad, (UsedUpSteps{5, 5, 0}));
+  EXPECT_EQ(result.bad, (StepRange{5, 5}));
   EXPECT_EQ(result.checkpoint, folder.checkpoint(4).string());
   test_world().group().barrier();
   EXPECT_EQ(folder.checkpoints(), (Steps{2, 4}));

@@ -17,15 +17,15 @@ nlohmann::json state_in(const fs::path& run) {
 TEST(StateFile, TellsHowFarTheRunIs) {
   const test::TempDir run;
   const StateFile file(run.path());
-  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);
   EXPECT_EQ(state_in(run.path())["step"], 3);
   EXPECT_TRUE(state_in(run.path())["exit"].is_null());
-  file.update("stopping", {.step = 5, .samples = 40}, std::nullopt, "a signal");
+  file.update(RunStatus::stopping, {.step = 5, .samples = 40}, std::nullopt, "a signal");
   EXPECT_EQ(state_in(run.path())["state"], "stopping");
   EXPECT_EQ(state_in(run.path())["step"], 5);
   EXPECT_EQ(state_in(run.path())["reason"], "a signal");
   EXPECT_TRUE(state_in(run.path())["exit"].is_null());
-  file.write("requeue", {.step = 5, .samples = 40}, std::nullopt, Exit::requeue, "a signal");
+  file.write(RunStatus::requeue, {.step = 5, .samples = 40}, std::nullopt, Exit::requeue, "a signal");
   EXPECT_EQ(state_in(run.path())["exit"], 75);
 }
 
@@ -35,12 +35,12 @@ TEST(StateFile, NamesTheJobAndItsRestart) {
   const StateFile file(run.path());
   ::setenv("SLURM_JOB_ID", "41", 1);
   ::setenv("SLURM_RESTART_COUNT", "2", 1);
-  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);
   EXPECT_EQ(state_in(run.path())["job"], 41);
   EXPECT_EQ(state_in(run.path())["restart"], 2);
   ::unsetenv("SLURM_JOB_ID");
   ::unsetenv("SLURM_RESTART_COUNT");
-  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);
   EXPECT_TRUE(state_in(run.path())["job"].is_null());
   EXPECT_TRUE(state_in(run.path())["restart"].is_null());
 }
@@ -49,14 +49,14 @@ TEST(StateFile, NamesTheJobAndItsRestart) {
 TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
   const test::TempDir run;
   const StateFile file(run.path());
-  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);
   file.write_failed(Error(Exit::suspect_node, "rank 1 on n2 has not been heard of"));
   const auto ended = state_in(run.path());
   EXPECT_EQ(ended["state"], "requeue");
   EXPECT_EQ(ended["exit"], 76);
-  file.update("running", {.step = 4, .samples = 32}, std::nullopt, "");
+  file.update(RunStatus::running, {.step = 4, .samples = 32}, std::nullopt, "");
   EXPECT_EQ(state_in(run.path()), ended);
-  file.write("running", {.step = 3, .samples = 24}, std::nullopt);  // the next start
+  file.write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);  // the next start
   EXPECT_EQ(state_in(run.path())["state"], "running");
 }
 
@@ -64,7 +64,7 @@ TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
 TEST(StateFile, AStopIsNoFailure) {
   const test::TempDir run;
   const StateFile file(run.path());
-  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write(RunStatus::running, {.step = 3, .samples = 24}, std::nullopt);
   file.write_failed(Error(Exit::requeue, "stopped while 00003.tar could not be read"));
   EXPECT_EQ(state_in(run.path())["state"], "requeue");
   EXPECT_EQ(state_in(run.path())["exit"], 75);

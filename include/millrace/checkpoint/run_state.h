@@ -21,12 +21,17 @@ struct LossHistory {
   bool operator==(const LossHistory&) const = default;
 };
 
-// Steps whose batches are used up without an update, because they were bad the first time.
-struct UsedUpSteps {
+struct StepRange {
   std::int64_t first = 0, last = 0;
-  std::int64_t checkpoint = 0;  // step of the one that training went back to for it
 
   bool contains(std::int64_t step) const { return first <= step && step <= last; }
+  bool operator==(const StepRange&) const = default;
+};
+
+// Steps whose batches are used up without an update, because they were bad the first time.
+struct UsedUpSteps : StepRange {
+  std::int64_t checkpoint = 0;  // step of the one that training went back to because of them
+
   bool operator==(const UsedUpSteps&) const = default;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(UsedUpSteps, first, last, checkpoint)

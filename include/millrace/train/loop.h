@@ -12,10 +12,9 @@
 namespace millrace {
 
 struct LoopResult {
-  bool finished = false;  // the duration was reached
-  std::string reason;     // else: what asked for the stop
-  // Too many in a row: training is to go back to before them. Where to, its own `checkpoint`, is not known yet.
-  std::optional<UsedUpSteps> bad;
+  bool finished = false;         // the duration was reached
+  std::string reason;            // else: what asked for the stop
+  std::optional<StepRange> bad;  // too many bad steps in a row: training is to go back to before them
   std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
   std::optional<std::string> checkpoint;  // the last one that was saved, when there is one

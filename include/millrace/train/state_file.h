@@ -7,11 +7,12 @@
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/core/error.h"
+#include "millrace/core/run_status.h"
 
 namespace millrace {
 
 // requeue where another start may get over it (a stop, storage, hangs), else failed: a person has to look.
-const char* state_after(const Error& error);
+RunStatus status_after(const Error& error);
 
 // RUN/STATE: what the run is doing, for people and for slurm/requeue.sh. JSON with a key on each line: state, step,
 // samples, checkpoint, digest, job, restart, exit (the code it ended with, else null), reason. Rank 0 of the world
@@ -23,18 +24,17 @@ class StateFile {
   explicit StateFile(std::filesystem::path run_dir, const RunLease* lease = nullptr)
       : run_dir_(std::move(run_dir)), lease_(lease) {}
 
-  // `state`: running, stopping, requeue, done or failed. `checkpoint`: the newest, if there is one. `done` writes
-  // RUN/DONE with it. A disk that refuses the file is warned about: except for `done`, what it says can be found in
-  // other files.
-  void write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+  // `checkpoint`: the newest, if there is one. `done` writes RUN/DONE with it. A disk that refuses the file is warned
+  // about: except for `done`, what it says can be found in other files.
+  void write(RunStatus status, const RunPoint& at, const std::optional<std::string>& checkpoint,
              std::optional<Exit> exit = {}, const std::string& reason = {}) const;
   // The same of a run that does not train: `facts` in place of step, samples, checkpoint and digest.
-  void write_facts(const std::string& state, const nlohmann::ordered_json& facts, std::optional<Exit> exit) const;
+  void write_facts(RunStatus status, const nlohmann::ordered_json& facts, std::optional<Exit> exit) const;
   // The same step and checkpoint with what becomes of the run by `error`, unless it has ended: by whichever rank ends
   // it.
   void write_failed(const Error& error) const;
   // `write` in the middle of a run, unless another rank has ended it: one that was thought to hang may wake up.
-  void update(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+  void update(RunStatus status, const RunPoint& at, const std::optional<std::string>& checkpoint,
               const std::string& reason) const;
 
  private:

@@ -53,20 +53,19 @@ std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() {
   return std::nullopt;
 }
 
-// The word in STATE. `done` only with DONE, which an earlier end has left until the first checkpoint of a start that
-// goes on.
-std::string CheckpointWatch::run_state() const {
+// By STATE. `done` only with DONE, which an earlier end has left until the first checkpoint of a start that goes on.
+std::optional<RunStatus> CheckpointWatch::run_status() const {
   std::error_code ignored;
   const bool has_done = fs::exists(run_ / run_file::done, ignored);
-  if (!fs::exists(run_ / run_file::state, ignored)) return has_done ? "done" : "";
+  if (!fs::exists(run_ / run_file::state, ignored)) return has_done ? std::optional(RunStatus::done) : std::nullopt;
   const auto json = nlohmann::json::parse(read_file(run_ / run_file::state), nullptr, /*allow_exceptions=*/false);
-  const bool has_state = json.is_object() && json.contains("state") && json["state"].is_string();
-  const auto state = has_state ? json["state"].get<std::string>() : "";
-  return state == "done" && !has_done ? "" : state;
+  if (!json.is_object() || !json.contains("state") || !json["state"].is_string()) return std::nullopt;
+  const auto status = try_parse_run_status(json["state"].get<std::string>());
+  return status == RunStatus::done && !has_done ? std::nullopt : status;
 }
 
-void CheckpointWatch::check_patience(double waited, const std::string& state) const {
-  if (state == "failed" && waited > patience_seconds_ / 100)
+void CheckpointWatch::check_patience(double waited, std::optional<RunStatus> status) const {
+  if (status == RunStatus::failed && waited > patience_seconds_ / 100)
     throw Error(Exit::usage,
                 fmt::format("{} has failed; its checkpoints are scored as far as they can be", run_.string()),
                 "its STATE says why; start the run again, and then this command: it goes on");
@@ -88,14 +87,14 @@ std::optional<std::filesystem::path> CheckpointWatch::next() {
     std::string answer;
     bool ends = false;
     on_root(world, [&] {
-      const auto state = run_state();  // before looking: the last checkpoint comes first
+      const auto status = run_status();  // before looking: the last checkpoint comes first
       if (const auto path = oldest_unscored()) {
         answer = path->string();
         return;
       }
-      ends = state == "done";
+      ends = status == RunStatus::done;
       if (ends) return;
-      check_patience(watch.seconds(), state);
+      check_patience(watch.seconds(), status);
       if (has_said_that_it_waits_) return;
       log::info("waiting for checkpoints of {}", run_.string());
       has_said_that_it_waits_ = true;

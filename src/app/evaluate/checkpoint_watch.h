@@ -10,6 +10,7 @@
 #include "launch/session.h"
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/core/run_status.h"
 
 namespace millrace {
 
@@ -33,8 +34,8 @@ class CheckpointWatch {
 
  private:
   std::optional<std::filesystem::path> oldest_unscored();
-  std::string run_state() const;
-  void check_patience(double waited, const std::string& state) const;
+  std::optional<RunStatus> run_status() const;
+  void check_patience(double waited, std::optional<RunStatus> status) const;
 
   const Session& session_;
   const std::filesystem::path run_;

@@ -71,10 +71,12 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
   log::set_step(0);
   const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
   if (trainers.rank() == 0) {
-    const char* const state = result.finished ? "done" : result.failure ? state_after(*result.failure) : "requeue";
+    const auto status = result.finished  ? RunStatus::done
+                        : result.failure ? status_after(*result.failure)
+                                         : RunStatus::requeue;
     // DONE must not lead to a checkpoint of an earlier step.
     const auto checkpoint = result.finished && !result.is_saved ? std::nullopt : result.checkpoint;
-    StateFile(run_dir, &lease).write(state, result.state.point(), checkpoint, exit, result.reason);
+    StateFile(run_dir, &lease).write(status, result.state.point(), checkpoint, exit, result.reason);
     print_footer(run_dir, result, resume, next_command);
   }
   if (result.failure) {

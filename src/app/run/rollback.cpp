@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-std::string describe(const UsedUpSteps& steps) {
+std::string describe(const StepRange& steps) {
   return steps.first == steps.last ? fmt::format("step {}", steps.first)
                                    : fmt::format("steps {} to {}", steps.first, steps.last);
 }
@@ -18,7 +18,7 @@ std::string describe(const UsedUpSteps& steps) {
 constexpr const char* cure = "a lower optim.lr or float32 (model.dtype) are the usual cures";
 
 // Of one that was put aside (step-N.abandoned-*): what stands before it may be of another time.
-void refuse_abandoned(const CheckpointReader& checkpoint, const UsedUpSteps& bad) {
+void refuse_abandoned(const CheckpointReader& checkpoint, const StepRange& bad) {
   if (place_of_checkpoint(checkpoint.path()).filename() == step_name(checkpoint.state().step)) return;
   throw Error(
       Exit::numerics,
@@ -27,7 +27,7 @@ void refuse_abandoned(const CheckpointReader& checkpoint, const UsedUpSteps& bad
 }
 
 // Training from there has been tried, or would begin with the weights that could not go on.
-void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps& bad, std::int64_t checkpoint) {
+void refuse_same_place(const std::vector<UsedUpSteps>& before, const StepRange& bad, std::int64_t checkpoint) {
   if (before.empty()) return;
   const auto& last = before.back();
   if (checkpoint > last.checkpoint && bad.first > last.last + 1) return;
@@ -39,8 +39,8 @@ void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps
 
 }  // namespace
 
-Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
-                bool has_saved, const std::vector<int>& trainers) {
+Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const StepRange& bad, bool has_saved,
+                const std::vector<int>& trainers) {
   const bool was_bad_already = from.state.step >= bad.first;  // it stopped there, and saved
   Start start{.identity = from.identity, .checkpoint = from.checkpoint};
   if (has_saved) {
@@ -57,10 +57,10 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     const auto state = start.checkpoint->state();
     refuse_same_place(from.state.used_up, bad, state.step);
     auto steps = resume_state(*start.checkpoint, start.identity).used_up;
-    steps.push_back({bad.first, bad.last, state.step});
+    steps.push_back({{bad.first, bad.last}, state.step});
     log::warning("going back to {}; {} will be left out", start.checkpoint->path().string(), describe(bad));
     remember_used_up(run.path, *start.checkpoint, steps);
-    StateFile(run.path, run.lease).update("running", state.point(), start.path(), "");
+    StateFile(run.path, run.lease).update(RunStatus::running, state.point(), start.path(), "");
     return nlohmann::json(steps).dump();
   });
   start.state = resume_state(*start.checkpoint, start.identity);

@@ -20,7 +20,7 @@ struct OwnedRunFolder {
 // of this training, or, where the bad steps began before `from`, to one of the run that has made that.
 // Error(numerics) on all ranks where there is nothing to go back to, or where `from` had gone back to the same place
 // before; Error(requeue) where another instance has taken the folder. Collective over `world`.
-Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
-                bool has_saved, const std::vector<int>& trainers);
+Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const StepRange& bad, bool has_saved,
+                const std::vector<int>& trainers);
 
 }  // namespace millrace

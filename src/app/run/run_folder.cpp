@@ -97,7 +97,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     else
       write_file_atomically(run_dir / run_file::base_config, description.base);
     write_file_atomically(run_dir / run_file::archives, archives.listing());
-    StateFile(run_dir).write("running", start.state.point(), start.path());
+    StateFile(run_dir).write(RunStatus::running, start.state.point(), start.path());
   });
   return lease;
 }
@@ -127,7 +127,7 @@ void finish_without_training(const Group& world, const std::filesystem::path& ru
     }
     log::info("{} has reached step {}, and duration is {}: nothing to train", start.checkpoint->path().string(),
               start.state.step, to_string(duration));
-    StateFile(run_dir).write("done", start.state.point(), start.path(), Exit::done);
+    StateFile(run_dir).write(RunStatus::done, start.state.point(), start.path(), Exit::done);
   });
 }
 

@@ -25,7 +25,7 @@ constexpr double save_seconds = 4 * 3600;  // for trainers to write the last che
 // How a round ended: with an exit code, or because training has to go back to before these steps.
 struct RoundEnd {
   int exit = 0;
-  std::optional<UsedUpSteps> bad = {};
+  std::optional<StepRange> bad = {};
   bool has_saved = false;  // a checkpoint, before
 };
 
@@ -144,7 +144,7 @@ RoundEnd share_end(const Group& world, RoundEnd end, int trainer) {
     facts[2] = end.has_saved ? 1 : 0;
   }
   world.all_reduce_max(facts);
-  if (facts[1] > 0) end.bad = UsedUpSteps{facts[0], facts[1], 0};
+  if (facts[1] > 0) end.bad = StepRange{facts[0], facts[1]};
   end.has_saved = facts[2] > 0;
   return end;
 }
@@ -153,7 +153,7 @@ RoundEnd share_end(const Group& world, RoundEnd end, int trainer) {
 int stopped(const Rounds& rounds, const Start& start) {
   if (rounds.session.is_root())
     StateFile(rounds.plan.config.run.dir.value, &rounds.lease)
-        .update("requeue", start.state.point(), start.path(), "told to stop");
+        .update(RunStatus::requeue, start.state.point(), start.path(), "told to stop");
   return static_cast<int>(Exit::requeue);
 }
 
