@@ -5,6 +5,7 @@
 
 #include "millrace/checkpoint/reader.h"
 #include "millrace/core/files.h"
+#include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "preflight/checks.h"
 #include "run/disk_space.h"
@@ -94,6 +95,8 @@ Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, conf
   });
   checkup.conclude(
       [&] { return Row{.detail = fmt::format("{}; {}", describe(plan.roles), describe(plan.input.data))}; });
+  if (session.is_root())
+    for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return of_role;
 }
 

@@ -89,13 +89,9 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   if (plan.sampling) print_start_row("samples", describe_pictures(plan));
   print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   print_start_row("run", c.run.dir.value);
-  for (const auto& problem : plan.problems) log::warning("{}", problem);
+  for (const auto& warning : plan.warnings) log::warning("{}", warning);
   warn(complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()));
   if (!plan.start.checkpoint) warn(complaint_about_ema(c));
-  warn(complaint_about_shares(plan.input.routing));
-  warn(complaint_about_producers(plan.roles, static_cast<int>(plan.input.routing.producer_of_stripe.size()),
-                                 c.batch.global));
-  warn(complaint_about_sums(c.parallel, plan.shards, session.device));
   if (!plan.shuffle.rows.complaint.empty()) log::warning("{}", plan.shuffle.rows.complaint);
   warn(complaint_about_mixing(plan.shuffle, plan.input.data));
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);

@@ -30,7 +30,7 @@ struct TrainPlan {
   nlohmann::json unet = {};                // config.json of the U-Net
   std::string unet_file = {};              // where it was read
   SchedulerConfig scheduler = {};          // of the noise that is added, and of an export
-  std::vector<std::string> problems = {};  // that do not keep it from starting
+  std::vector<std::string> warnings = {};  // of what does not keep it from starting
   Roles roles = {};
   ShardPlan shards = {};  // of the trainers
   InputPlan input = {};
@@ -49,7 +49,7 @@ struct TrainPlan {
 
 // `pipeline`, `unet`, `scheduler`, `pictures` and what belongs to them, by every rank for itself.
 void plan_model(TrainPlan& plan);
-// `roles` and `shards`, by the GPUs and hosts of all ranks; may add to `problems`. Collective.
+// `roles` and `shards`, by the GPUs and hosts of all ranks; may add to `warnings`. Collective.
 void plan_roles(const Session& session, TrainPlan& plan);
 // What is read, encoded and handed over: all from `input` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
