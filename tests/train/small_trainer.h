@@ -12,20 +12,13 @@ namespace millrace::test {
 class IdleTask : public Task {
  public:
   bool next_batch(double) override { return false; }
-  std::optional<Overdue> overdue(double) const override { return std::nullopt; }
-  void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override {
     static const std::vector<SampleRef> none;
     return none;
   }
   std::vector<torch::Tensor> inputs(std::int64_t, std::int64_t) override { return {}; }
   torch::Tensor loss(const std::vector<torch::Tensor>&) override { return {}; }
-  void start_record() override {}
-  std::map<std::string, torch::Tensor> take_record() override { return {}; }
-  std::map<int, ProducerReport> producer_reports() override { return {}; }
-  double queue_fill() override { return 0; }
   LedgerDelta take_ledger_delta() override { return {}; }
-  int producer_signal() override { return 0; }
 };
 
 struct LinearNet : torch::nn::Module {

@@ -7,7 +7,6 @@
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/loader/stripe_stream.h"
 #include "millrace/models/autoencoder_kl.h"
-#include "millrace/train/record.h"
 #include "millrace/train/task.h"
 
 namespace millrace {
@@ -40,19 +39,12 @@ class AutoencoderTask : public Task {
   AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options);
 
   bool next_batch(double seconds) override;  // reads here and now, however long it takes
-  std::optional<Overdue> overdue(double) const override { return {}; }
-  void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override { return refs_; }
   std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
   void count_loss_parts() override;
   LossParts take_loss_parts() override;  // l1, mse, kl
-  void start_record() override { record_.start(); }
-  std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
-  std::map<int, ProducerReport> producer_reports() override { return {}; }
-  double queue_fill() override { return 0; }
   LedgerDelta take_ledger_delta() override;
-  int producer_signal() override { return 0; }
 
   // Standard deviation of the sampled latents over the present batch of all trainers: 1 / scaling_factor. No gradient.
   // Collective.
@@ -69,7 +61,6 @@ class AutoencoderTask : public Task {
   InterleavedReader samples_;
   std::vector<TransformedSample> local_batch_;
   std::vector<SampleRef> refs_;
-  RecordPieces record_;
   torch::Tensor last_parts_, parts_;  // (3): of the last loss, of those that count
 };
 

@@ -7,7 +7,6 @@
 #include "millrace/models/unet_2d_condition.h"
 #include "millrace/nn/device_work.h"
 #include "millrace/parcels/batch_receiver.h"
-#include "millrace/train/record.h"
 #include "millrace/train/task.h"
 
 namespace millrace {
@@ -40,8 +39,6 @@ class DiffusionTask : public Task {
   std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
   void look_ahead() override;
-  void start_record() override { record_.start(); }
-  std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override;
   double queue_fill() override;
   LedgerDelta take_ledger_delta() override { return source_.take_ledger_delta(); }
@@ -73,7 +70,6 @@ class DiffusionTask : public Task {
   std::int64_t end_ = 0;                     // of the last inputs
   std::int64_t step_;                        // that the local batch belongs to
   std::vector<std::int64_t> timesteps_;      // of its samples
-  RecordPieces record_;
 };
 
 }  // namespace millrace

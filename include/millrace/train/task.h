@@ -10,6 +10,7 @@
 #include "millrace/loader/ledger_delta.h"
 #include "millrace/parcels/producer_report.h"
 #include "millrace/train/loss_parts.h"
+#include "millrace/train/record.h"
 
 namespace millrace {
 
@@ -28,9 +29,7 @@ class Task {
   // stripes in order. False when it is not there yet: call again, nothing is lost.
   virtual bool next_batch(double seconds) = 0;
   // What the last call lacked, when nothing of it has arrived for `seconds`.
-  virtual std::optional<Overdue> overdue(double seconds) const = 0;
-  // Nothing more is wanted; producers stop by themselves from here on.
-  virtual void stop_producers() = 0;
+  virtual std::optional<Overdue> overdue([[maybe_unused]] double seconds) const { return std::nullopt; }
   // The samples of the present local batch, in its order.
   virtual const std::vector<SampleRef>& refs() const = 0;
   // What the loss of samples [begin, end) of the local batch depends on, besides weights: tensors on the device.
@@ -46,19 +45,27 @@ class Task {
   // A device computes the loss of the last inputs: time to send it the next ones, and to receive those of the next
   // step. Called again and again while the host waits for the device.
   virtual void look_ahead() {}
+  // What became of rows since the last call.
+  virtual LedgerDelta take_ledger_delta() = 0;
+
   // From now on `loss` keeps its tensors until `take_record`.
-  virtual void start_record() = 0;
+  void start_record() { record_.start(); }
   // Tensors of this step by their names in the record file, first dimension = the local batch; host memory, fp32
   // or i64.
-  virtual std::map<std::string, torch::Tensor> take_record() = 0;
-  // The newest report of each of this trainer's producers, by its rank among the producers.
-  virtual std::map<int, ProducerReport> producer_reports() = 0;
+  std::map<std::string, torch::Tensor> take_record() { return record_.take(); }
+
+  // Of a trainer with producers:
+  // Nothing more is wanted; producers stop by themselves from here on.
+  virtual void stop_producers() {}
+  // The newest report of each of them, by its rank among the producers.
+  virtual std::map<int, ProducerReport> producer_reports() { return {}; }
   // Parcels that wait / slots, 0..1.
-  virtual double queue_fill() = 0;
-  // What producers have added to the ledger since the last call.
-  virtual LedgerDelta take_ledger_delta() = 0;
-  // A signal that reached a producer of this trainer; 0 = none.
-  virtual int producer_signal() = 0;
+  virtual double queue_fill() { return 0; }
+  // A signal that reached one of them; 0 = none.
+  virtual int producer_signal() { return 0; }
+
+ protected:
+  RecordPieces record_;
 };
 
 }  // namespace millrace
