@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace::config {
 
@@ -17,12 +17,6 @@ namespace {
 std::string without_underscores(std::string text) {
   text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
   return text;
-}
-
-template <class T>
-bool parse_all(std::string_view text, T& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 // A 010 is ten to some readers and eight to others, so it is nothing here.
@@ -77,11 +71,11 @@ std::uint64_t read_integer(const Node& node, std::int64_t low, std::uint64_t hig
   std::string_view digits = text;
   const bool negative = digits.starts_with('-');
   if (negative || digits.starts_with('+')) digits.remove_prefix(1);
-  std::uint64_t magnitude = 0;
-  if (digits.starts_with('-') || has_leading_zero(digits) || !parse_all(digits, magnitude)) expected(what, node);
+  const auto magnitude = parse_number<std::uint64_t>(digits);
+  if (has_leading_zero(digits) || !magnitude) expected(what, node);
   const std::uint64_t limit = negative ? std::uint64_t{0} - static_cast<std::uint64_t>(low) : high;
-  if (magnitude > limit) throw BadValue{fmt::format("{} is out of range ({} to {})", node.show(), low, high)};
-  return negative ? std::uint64_t{0} - magnitude : magnitude;
+  if (*magnitude > limit) throw BadValue{fmt::format("{} is out of range ({} to {})", node.show(), low, high)};
+  return negative ? std::uint64_t{0} - *magnitude : *magnitude;
 }
 
 void Format<double>::read(const Node& node, double& out) const {
@@ -89,7 +83,9 @@ void Format<double>::read(const Node& node, double& out) const {
   const std::string_view number = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
   const std::string_view digits = number.substr(number.starts_with('-') ? 1 : 0);
   const bool is_whole = std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
-  if ((is_whole && has_leading_zero(digits)) || !parse_all(number, out) || !std::isfinite(out)) expected(type(), node);
+  const auto value = parse_number<double>(number);
+  if ((is_whole && has_leading_zero(digits)) || !value || !std::isfinite(*value)) expected(type(), node);
+  out = *value;
 }
 
 Node Format<double>::write(double value) const {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <charconv>
 #include <new>
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 
@@ -17,11 +17,6 @@ Hash128 from_xxh(XXH128_hash_t hash) {
   return {hash.high64, hash.low64};
 }
 
-bool parse_hex64(std::string_view hex, std::uint64_t& out) {
-  const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), out, 16);
-  return error == std::errc() && end == hex.data() + hex.size();
-}
-
 }  // namespace
 
 std::string Hash128::hex() const {
@@ -29,11 +24,12 @@ std::string Hash128::hex() const {
 }
 
 Hash128 Hash128::from_hex(std::string_view hex) {
-  Hash128 hash;
-  const bool valid =
-      hex.size() == 32 && parse_hex64(hex.substr(0, 16), hash.high) && parse_hex64(hex.substr(16), hash.low);
-  if (!valid) fail(Exit::io, "'{}' is not a digest of 32 hexadecimal digits", hex);
-  return hash;
+  if (hex.size() == 32) {
+    const auto high = parse_number<std::uint64_t>(hex.substr(0, 16), 16);
+    const auto low = parse_number<std::uint64_t>(hex.substr(16), 16);
+    if (high && low) return {*high, *low};
+  }
+  fail(Exit::io, "'{}' is not a digest of 32 hexadecimal digits", hex);
 }
 
 std::uint64_t hash64(std::string_view bytes) {

@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <random>
 #include <regex>
 
 #include "millrace/core/hash.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 namespace {
@@ -72,11 +72,9 @@ std::optional<std::string> writer_of_temporary(const std::filesystem::path& name
 bool process_is_gone(std::string_view name) {
   const auto dash = name.find('-');
   if (dash == name.npos || name.substr(0, dash) != place()) return false;
-  const std::string_view number = name.substr(dash + 1);
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(number.begin(), number.end(), pid);
-  if (error != std::errc() || end != number.end() || pid <= 0) return false;
-  return (::kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid);
+  const auto pid = parse_number<pid_t>(name.substr(dash + 1));
+  if (!pid || *pid <= 0) return false;
+  return (::kill(*pid, 0) != 0 && errno == ESRCH) || is_zombie(*pid);
 }
 
 }  // namespace millrace

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <system_error>
+
+#include "millrace/core/text.h"
 
 namespace millrace {
 
@@ -61,9 +62,7 @@ std::optional<std::int64_t> step_of_name(std::string_view name) {
   const auto digits = name.substr(start.size());
   const bool is_number = std::ranges::all_of(digits, [](char c) { return '0' <= c && c <= '9'; });
   if (digits.size() < fewest_digits || !is_number) return std::nullopt;
-  std::int64_t step = 0;
-  const auto error = std::from_chars(digits.begin(), digits.end(), step).ec;
-  return error == std::errc() ? std::optional(step) : std::nullopt;  // no run comes to larger ones
+  return parse_number<std::int64_t>(digits);  // no run comes to larger ones
 }
 
 std::string rank_name(std::int64_t rank) {

@@ -135,18 +135,10 @@ class FilterParser {
     return word;
   }
 
-  template <class T>
-  static std::optional<Filter::Number> to_whole_number(std::string_view word) {
-    T number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    const bool is_whole = error == std::errc() && end == word.data() + word.size();
-    return is_whole ? std::optional<Filter::Number>(number) : std::nullopt;
-  }
-
   std::optional<Filter::Number> to_number(std::string_view word) {
     if (word.starts_with('+') && !word.starts_with("+-")) word.remove_prefix(1);
-    if (const auto whole = to_whole_number<std::int64_t>(word)) return whole;
-    if (const auto whole = to_whole_number<std::uint64_t>(word)) return whole;
+    if (const auto whole = parse_number<std::int64_t>(word)) return *whole;
+    if (const auto whole = parse_number<std::uint64_t>(word)) return *whole;
     double number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (end != word.data() + word.size() || error == std::errc::invalid_argument) return std::nullopt;

@@ -4,11 +4,11 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 
@@ -97,11 +97,9 @@ std::optional<Network> Network::parse(std::string_view text) {
   if (!base) return std::nullopt;
   const int bits = base->v4 ? 32 : 128;
   if (slash == text.npos) return Network{*base, bits};
-  int prefix = -1;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, prefix);
-  if (error != std::errc() || stop != end || prefix < 0 || prefix > bits) return std::nullopt;
-  return Network{*base, prefix};
+  const auto prefix = parse_number<int>(text.substr(slash + 1));
+  if (!prefix || *prefix < 0 || *prefix > bits) return std::nullopt;
+  return Network{*base, *prefix};
 }
 
 bool Network::contains(const IpAddress& address) const {

@@ -1,7 +1,6 @@
 #include "millrace/generate/prompts.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"
@@ -37,11 +36,9 @@ std::uint64_t seed_of(const Cell& cell, const std::string& where) {
   if (const auto* number = std::get_if<std::int64_t>(&cell)) text = std::to_string(*number);
   if (const auto* number = std::get_if<std::uint64_t>(&cell)) text = std::to_string(*number);
   if (const auto* written = std::get_if<std::string>(&cell)) text = *written;
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size())
-    fail(Exit::io, "{}: the seed is not a whole number >= 0", where);
-  return seed;
+  const auto seed = parse_number<std::uint64_t>(text);
+  if (!seed) fail(Exit::io, "{}: the seed is not a whole number >= 0", where);
+  return *seed;
 }
 
 // The words of a row, over what holds where it has none.

@@ -1,7 +1,6 @@
 #include "millrace/io/json.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -22,10 +21,8 @@ constexpr std::uint64_t max_file_bytes = 256 << 20;
 // The UTF-16 unit that `text` begins with as \\uXXXX; 0 when it begins otherwise.
 unsigned leading_unit(std::string_view text) {
   constexpr std::size_t bytes = 6;
-  unsigned unit = 0;
   if (text.size() < bytes || !text.starts_with("\\u")) return 0;
-  const auto [end, error] = std::from_chars(text.data() + 2, text.data() + bytes, unit, 16);
-  return error == std::errc() && end == text.data() + bytes ? unit : 0;
+  return parse_number<unsigned>(text.substr(2, bytes - 2), 16).value_or(0);
 }
 
 bool is_high_surrogate(unsigned unit) {

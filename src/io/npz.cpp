@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <regex>
 
 #include "archive_handle.h"
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 namespace {
@@ -62,11 +62,10 @@ std::optional<Header> read_header(const std::string& npy, const std::string& whe
   const auto sizes = shape[1].str();
   static const std::regex number("[0-9]+");
   for (std::sregex_iterator it(sizes.begin(), sizes.end(), number), end; it != end; ++it) {
-    const auto digits = it->str();
-    auto& size = header.shape.emplace_back();
-    if (std::from_chars(digits.data(), digits.data() + digits.size(), size).ec != std::errc() ||
-        __builtin_mul_overflow(header.count, static_cast<std::uint64_t>(size), &header.count))
+    const auto size = parse_number<std::int64_t>(it->str());
+    if (!size || __builtin_mul_overflow(header.count, static_cast<std::uint64_t>(*size), &header.count))
       return damaged();
+    header.shape.push_back(*size);
   }
   return header;
 }

@@ -4,10 +4,10 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 namespace {
@@ -32,11 +32,9 @@ struct Path {
     return first;
   }
   std::int64_t take_number() {
-    const auto text = take();
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    ensure(error == std::errc() && end == text.data() + text.size(), "a number in a tensor's name");
-    return number;
+    const auto number = parse_number<std::int64_t>(take());
+    ensure(number.has_value(), "a number in a tensor's name");
+    return *number;
   }
   std::string rest() const { return fmt::format("{}", fmt::join(parts, ".")); }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/text.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -73,11 +73,9 @@ bool is_named_special(const std::string& text, const TokenizerFiles& files) {
 using AddedTokens = std::map<std::int64_t, json>;
 
 std::int64_t parse_id(const std::string& text, const fs::path& folder) {
-  std::int64_t id = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (error != std::errc() || end != text.data() + text.size())
-    fail(Exit::io, "{}: tokenizer_config.json: added_tokens_decoder: '{}' is no id", folder.string(), text);
-  return id;
+  const auto id = parse_number<std::int64_t>(text);
+  if (!id) fail(Exit::io, "{}: tokenizer_config.json: added_tokens_decoder: '{}' is no id", folder.string(), text);
+  return *id;
 }
 
 std::int64_t read_id(const json& id, const fs::path& file) {

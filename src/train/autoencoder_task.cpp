@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include <charconv>
 #include <cmath>
 #include <span>
-#include <system_error>
 
 #include "micro_batches.h"
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/encode/encoder.h"
 #include "millrace/nn/device.h"
@@ -31,10 +30,8 @@ void AutoencoderConfig::describe(config::Section& section) {
 
 // Nothing where the text is no number above 0, as auto and measure are none.
 static std::optional<double> try_scaling_factor(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number && std::isfinite(number) && number > 0 ? std::optional(number) : std::nullopt;
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) && *number > 0 ? number : std::nullopt;
 }
 
 void AutoencoderConfig::check(config::Report& report) const {

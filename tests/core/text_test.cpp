@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <cstdint>
 
 #include "millrace/core/json_text.h"
 
@@ -28,6 +30,39 @@ TEST(Text, TakeUntilTakesTheMarkToo) {
   std::string_view text = "a:b::c";
   for (const char* part : {"a", "b", "", "c", ""}) EXPECT_EQ(take_until(text, ':'), part);
   EXPECT_EQ(text, "");
+}
+
+TEST(Text, AWholeNumberIsParsedWhereItIsAllOfTheText) {
+  EXPECT_EQ(parse_number<int>("0"), 0);
+  EXPECT_EQ(parse_number<int>("-007"), -7);
+  EXPECT_EQ(parse_number<std::int64_t>("9223372036854775807"), INT64_MAX);
+  EXPECT_EQ(parse_number<std::int64_t>("-9223372036854775808"), INT64_MIN);
+  EXPECT_EQ(parse_number<std::uint64_t>("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(parse_number<int>(std::string_view("123").substr(0, 2)), 12);
+  for (const auto text : {""sv, " 5"sv, "5 "sv, "5\n"sv, "5\0"sv, "+5"sv, "-"sv, "--5"sv, "- 5"sv, "5x"sv, "x"sv,
+                          "5.0"sv, "5e1"sv, "0x5"sv, "1_000"sv, "2147483648"sv, "-2147483649"sv})
+    EXPECT_FALSE(parse_number<int>(text)) << text;
+  EXPECT_FALSE(parse_number<int>(std::string_view()));
+  for (const char* text : {"-1", "-0", "18446744073709551616"}) EXPECT_FALSE(parse_number<std::uint64_t>(text)) << text;
+}
+
+TEST(Text, AWholeNumberMayHaveAnotherBase) {
+  EXPECT_EQ(parse_number<int>("fF", 16), 255);
+  EXPECT_EQ(parse_number<std::uint64_t>("ffffffffffffffff", 16), UINT64_MAX);
+  EXPECT_EQ(parse_number<unsigned>("377", 8), 255u);
+  for (const char* text : {"", "0xff", "fg", "-ff", "10000000000000000"})
+    EXPECT_FALSE(parse_number<std::uint64_t>(text, 16)) << text;
+}
+
+TEST(Text, ANumberWithAFractionIsParsedWhereItIsAllOfTheText) {
+  EXPECT_EQ(parse_number<double>("5"), 5.0);
+  EXPECT_EQ(parse_number<double>("-.25"), -0.25);
+  EXPECT_EQ(parse_number<float>("1e-2"), 0.01f);
+  EXPECT_EQ(parse_number<double>("inf"), HUGE_VAL);
+  EXPECT_TRUE(std::isnan(parse_number<double>("nan").value()));
+  for (const char* text : {"", " 5", "5 ", "+5", "-", ".", "5,0", "5.0.0", "1e", "0x5", "1e999", "-1e999"})
+    EXPECT_FALSE(parse_number<double>(text)) << text;
+  EXPECT_FALSE(parse_number<float>("1e99"));
 }
 
 // What Python answers to bytes.decode("utf-8", errors="replace"); the first rows are those of Unicode's table 3-8 and

@@ -1,7 +1,11 @@
 #pragma once
+#include <charconv>
+#include <concepts>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 // Text as bytes: ASCII's white space and letters, and UTF-8 from strangers.
 namespace millrace {
@@ -17,6 +21,23 @@ std::string shell_word(const std::string& text);
 
 // Takes what stands before the first `mark` (or all) off the front of `text`, and the mark with it.
 std::string_view take_until(std::string_view& text, char mark);
+
+// Nothing unless the whole text is one number that T holds, as std::from_chars has it: no white space, no plus and no
+// 0x before the digits; "inf" and "nan" are numbers with a fraction.
+template <std::integral T>
+std::optional<T> parse_number(std::string_view text, int base = 10) {
+  T number = 0;
+  const char* const text_end = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), text_end, number, base);
+  return error == std::errc() && end == text_end ? std::optional(number) : std::nullopt;
+}
+template <std::floating_point T>
+std::optional<T> parse_number(std::string_view text) {
+  T number = 0;
+  const char* const text_end = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), text_end, number);
+  return error == std::errc() && end == text_end ? std::optional(number) : std::nullopt;
+}
 
 // The UTF-8 character that a text, which is not empty, begins with, or the longest beginning of one.
 struct Character {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 
 #include "millrace/core/error.h"
@@ -35,12 +34,11 @@ constexpr int most_gpus = 1'000'000;  // of a cluster
 constexpr std::string_view grammar = "COUNTxGPUSxMODEL, joined by \" + \", as in \"4x8xa100-80g + 48x1xa10g\"";
 
 int read_count(std::string_view text, std::string_view group) {
-  int count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < 1 || count > most_gpus)
+  const auto count = parse_number<int>(text);
+  if (!count || *count < 1 || *count > most_gpus)
     throw Error(Exit::usage, fmt::format("--nodes: \"{}\": \"{}\" is no number of nodes or GPUs", group, text),
                 fmt::format("a cluster is {}", grammar));
-  return count;
+  return *count;
 }
 
 std::string known_names() {

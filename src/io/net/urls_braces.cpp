@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 #include "millrace/io/net/urls.h"
 
 namespace millrace {
@@ -68,13 +68,6 @@ struct Range {
   std::uint64_t step = 1;
 };
 
-std::optional<std::uint64_t> try_unsigned(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 bool is_integer(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -90,7 +83,7 @@ std::optional<Range> try_range(std::string_view inside) {
   std::string_view step = range.last.substr(more + 2);
   range.last = range.last.substr(0, more);
   if (step.starts_with('-')) step.remove_prefix(1);
-  const auto value = try_unsigned(step);
+  const auto value = parse_number<std::uint64_t>(step);
   if (!value) return std::nullopt;
   range.step = std::max<std::uint64_t>(*value, 1);
   return range;
@@ -117,15 +110,12 @@ bool asks_for_padding(std::string_view bound) {
 
 std::optional<Strings> try_integers(const Range& range, std::string_view pattern) {
   if (!is_integer(range.first) || !is_integer(range.last)) return std::nullopt;
-  std::int64_t first = 0, last = 0;
-  const auto read = [&](std::string_view text, std::int64_t& value) {
-    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc() || value > max_bound ||
-        value < -max_bound) {
-      refuse(pattern, "a bound of the range is too large");
-    }
+  const auto read = [&](std::string_view text) {
+    const auto value = parse_number<std::int64_t>(text);
+    if (!value || *value > max_bound || *value < -max_bound) refuse(pattern, "a bound of the range is too large");
+    return *value;
   };
-  read(range.first, first);
-  read(range.last, last);
+  const std::int64_t first = read(range.first), last = read(range.last);
   const bool padded = asks_for_padding(range.first) || asks_for_padding(range.last);
   const std::size_t width = padded ? std::max(range.first.size(), range.last.size()) : 0;
   return count(first, last, range.step, pattern, [&](std::int64_t n) { return fmt::format("{:0{}}", n, width); });
