@@ -181,6 +181,23 @@ fs::path without_last_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+fs::path normal_path(const fs::path& path) {
+  return without_last_slash(fs::absolute(path).lexically_normal());
+}
+
+fs::path resolved_path(const fs::path& path) {
+  std::error_code error;
+  auto resolved = fs::canonical(path, error);
+  return error ? path : resolved;
+}
+
+fs::path existing_ancestor(const fs::path& path) {
+  std::error_code error;
+  auto folder = fs::absolute(path, error);
+  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  return folder;
+}
+
 void make_directories(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "millrace/core/files.h"
 #include "millrace/core/text.h"
 
 namespace millrace {
@@ -36,9 +37,7 @@ bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesyste
 }
 
 std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint) {
-  std::error_code error;
-  const auto place = std::filesystem::canonical(checkpoint, error);
-  return error ? checkpoint : place;
+  return resolved_path(checkpoint);
 }
 
 std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint) {

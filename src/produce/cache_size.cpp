@@ -20,12 +20,9 @@ std::optional<std::uint64_t> counted_rows(const SourceConfig& source, const Mani
   return rows;
 }
 
-// A folder that is not there yet will be on the disk of those above it.
 std::optional<std::uint64_t> free_bytes(const fs::path& cache) {
   std::error_code error;
-  auto folder = fs::absolute(cache, error);
-  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  const auto space = fs::space(folder, error);
+  const auto space = fs::space(existing_ancestor(cache), error);
   return error ? std::nullopt : std::optional<std::uint64_t>(space.available);
 }
 

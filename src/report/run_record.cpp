@@ -132,7 +132,7 @@ Template read_template(const fs::path& file) {
 
 // The last `components` of a folder's path.
 std::string name_of(const fs::path& folder, int components = 1) {
-  auto path = without_last_slash(fs::absolute(folder).lexically_normal());
+  auto path = normal_path(folder);
   fs::path name;
   for (int i = 0; i < components && path.has_filename(); ++i, path = path.parent_path())
     name = name.empty() ? path.filename() : path.filename() / name;

@@ -28,7 +28,7 @@ Image at_most_as_wide(const Image& image, int width) {
 
 // The folder's own name, whatever stands behind it.
 std::string name_of(const std::filesystem::path& run_dir) {
-  return without_last_slash(std::filesystem::absolute(run_dir).lexically_normal()).filename().string();
+  return normal_path(run_dir).filename().string();
 }
 
 // Markdown that shows `text` as it is.

@@ -259,6 +259,39 @@ TEST(Files, ASlashAtTheEndIsNoPartOfAName) {
   EXPECT_EQ(without_last_slash("/"), "/");
 }
 
+TEST(Files, SpellingsOfAPathHaveOneNormalForm) {
+  const TempDir dir;
+  const auto here = fs::current_path();
+  for (const char* spelled : {"runs/first", "runs/first/", "./runs/first/.", "runs//second/../first"})
+    EXPECT_EQ(normal_path(spelled), here / "runs/first") << spelled;
+  EXPECT_EQ(normal_path("."), here);
+  EXPECT_EQ(normal_path("/"), "/");
+  EXPECT_EQ(normal_path("/.."), "/");
+  fs::create_directory_symlink(dir / "first", dir / "best");
+  EXPECT_EQ(normal_path(dir / "best/").filename(), "best");
+}
+
+TEST(Files, APathIsResolvedWhereItsLinksLead) {
+  const TempDir dir;
+  const auto root = fs::canonical(dir.path());
+  fs::create_directories(root / "first/a");
+  fs::create_directory_symlink(root / "first", root / "best");
+  for (const auto& spelled : {root / "first/a", root / "best/a/", root / "best/../best/./a"})
+    EXPECT_EQ(resolved_path(spelled), root / "first/a") << spelled;
+  for (const auto& nowhere : {root / "best/b", root / "best/b/", fs::path("nowhere/at all")})
+    EXPECT_EQ(resolved_path(nowhere), nowhere);
+}
+
+TEST(Files, TheNearestFolderThatIsThereIsFound) {
+  const TempDir dir;
+  fs::create_directory(dir / "a");
+  EXPECT_EQ(existing_ancestor(dir / "a"), dir / "a");
+  for (const char* name : {"a/b", "a/b/", "a/b/c"}) EXPECT_EQ(existing_ancestor(dir / name), dir / "a") << name;
+  EXPECT_EQ(existing_ancestor(dir / "b/c"), dir.path());
+  EXPECT_EQ(existing_ancestor("nowhere at all/b"), fs::current_path());
+  EXPECT_EQ(existing_ancestor("/nowhere at all"), "/");
+}
+
 TEST(Files, DirectoriesAreMadeWithThoseAboveThem) {
   const TempDir dir;
   for (int twice = 0; twice < 2; ++twice) make_directories(dir / "a/b");

@@ -61,6 +61,13 @@ void fsync_directory(const fs::path& path);
 void rename_durably(const fs::path& from, const fs::path& to);
 // A folder's name as it is without a slash at its end, behind which there is no filename().
 fs::path without_last_slash(const fs::path& path);
+// From the root, without dots and a slash at its end, so that two spellings of a path compare. Links stay.
+fs::path normal_path(const fs::path& path);
+// From the root, where links lead; the path itself where that cannot be told.
+fs::path resolved_path(const fs::path& path);
+// From the root, the path itself or the nearest folder above it that is there: on the disk of that, it will be made.
+// Empty where the working folder is gone.
+fs::path existing_ancestor(const fs::path& path);
 void make_directories(const fs::path& path);  // with all above it; those that are there already are fine
 // Makes a directory that is going to be renamed to `final_name`, beside it and under such a name as AtomicFile's; what
 // lies there already is never taken.

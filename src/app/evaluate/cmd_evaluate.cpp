@@ -24,7 +24,7 @@ using Source = EvaluateJob::Source;
 
 // RUN of RUN/checkpoints/step-00001000; empty for one that lies elsewhere.
 fs::path run_around(const fs::path& checkpoint) {
-  const auto path = without_last_slash(fs::absolute(checkpoint).lexically_normal());
+  const auto path = normal_path(checkpoint);
   const auto run = path.parent_path().parent_path();
   return path.parent_path() == checkpoints_in(run) ? run : fs::path();
 }

@@ -47,7 +47,7 @@ void add_content(Hasher128& hasher, const fs::path& file) {
 }
 
 std::string last_name(const fs::path& path) {
-  return without_last_slash(fs::absolute(path).lexically_normal()).filename().string();
+  return normal_path(path).filename().string();
 }
 
 std::string name_with_digest(const fs::path& path, const Hasher128& hasher) {

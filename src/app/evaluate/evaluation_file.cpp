@@ -37,7 +37,7 @@ bool is_of_same_pictures(const Json& a, const Json& b) {
 }  // namespace
 
 fs::path place_of_model(const fs::path& path) {
-  return without_last_slash(fs::absolute(path).lexically_normal());
+  return normal_path(path);
 }
 
 bool is_of_raw_weights(const Json& line) {

@@ -47,10 +47,7 @@ CheckpointSpace plan_checkpoints(std::uint64_t bytes, const CheckpointConfig& co
 }
 
 std::filesystem::path checkpoint_disk(const std::filesystem::path& run_dir) {
-  auto folder = std::filesystem::absolute(checkpoints_in(run_dir));
-  std::error_code error;
-  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  return folder;
+  return existing_ancestor(checkpoints_in(run_dir));
 }
 
 // By a file that is gone at once. A folder that is not there yet will be made.
