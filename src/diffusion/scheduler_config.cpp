@@ -271,11 +271,7 @@ SchedulerConfig SchedulerConfig::from_text(std::string_view text, std::string_vi
   if (const auto clip = json.find("lambda_min_clipped");
       clip != json.end() && (clip->is_null() || *clip == std::numeric_limits<double>::lowest()))
     json.erase(clip);
-  try {
-    return from_json(json);
-  } catch (const Error& error) {
-    throw Error(error.exit(), fmt::format("{}: {}", where, error.what()), error.hint());
-  }
+  return with_key(where, [&] { return from_json(json); });
 }
 
 SchedulerConfig SchedulerConfig::stable_diffusion(Prediction prediction) {

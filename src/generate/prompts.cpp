@@ -66,7 +66,7 @@ void read_row(const std::vector<std::string>& columns, const std::vector<Cell>& 
 
 }  // namespace
 
-std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const ImageRequest& fallback) try {
+std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const ImageRequest& fallback) {
   const auto format = format_of(file);
   const auto columns = columns_of(file, format);
   const auto has = [&](const char* name) { return std::ranges::count(columns, name) > 0; };
@@ -82,8 +82,6 @@ std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const 
   }
   if (requests.empty()) throw Error(Exit::io, fmt::format("{} holds none", file.string()), kinds);
   return requests;
-} catch (const Error& error) {
-  throw Error(error.exit(), fmt::format("prompts: {}", error.what()), error.hint());
 }
 
 }  // namespace millrace

@@ -33,6 +33,19 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
+// The same error, about `key`, which its message then begins with.
+Error about_key(std::string_view key, const Error& error);
+
+// What `action` gives; its errors are about `key`.
+template <class Action>
+auto with_key(std::string_view key, Action action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    throw about_key(key, error);
+  }
+}
+
 // What nobody has expected.
 inline Error bug(const std::string& message) {
   return {Exit::bug, message, "please report this with the output of `millrace env`"};

@@ -51,10 +51,8 @@ static bool is_folder(const std::string& path) {
 using NameContent = std::string (*)(const std::filesystem::path&);
 
 // Errors name the key.
-static std::string name_content(const char* key, const std::string& path, NameContent name) try {
-  return name(path);
-} catch (const Error& error) {
-  throw Error(error.exit(), fmt::format("evaluate.{}: {}", key, error.what()), error.hint());
+static std::string name_content(const char* key, const std::string& path, NameContent name) {
+  return with_key(fmt::format("evaluate.{}", key), [&] { return name(path); });
 }
 
 static void add_reference(Json& contents, const EvaluateConfig& evaluate) {

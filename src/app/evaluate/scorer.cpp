@@ -14,11 +14,11 @@ namespace millrace {
 
 using Metric = EvaluateConfig::Metric;
 
-void check_features_file(const fs::path& file) try {
-  if (fs::is_directory(file)) fail(Exit::usage, "{} is a folder", file.string());
-  const AtomicFile attempt(file);
-} catch (const Error& error) {
-  throw Error(error.exit(), fmt::format("evaluate.features_out: {}", error.what()), error.hint());
+void check_features_file(const fs::path& file) {
+  with_key("evaluate.features_out", [&] {
+    if (fs::is_directory(file)) fail(Exit::usage, "{} is a folder", file.string());
+    const AtomicFile attempt(file);
+  });
 }
 
 static Image middle_square(const Image& image) {

@@ -53,7 +53,9 @@ std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateCon
   if (line.has("prompt") && line.has("prompts")) fail(Exit::usage, "--prompt and --prompts do not go together");
   std::vector<ImageRequest> requests;
   if (line.has("prompts")) {
-    requests = read_prompts(line.get("prompts"), {"", config.negative_prompt, config.seed});
+    requests = with_key("prompts", [&] {
+      return read_prompts(line.get("prompts"), {"", config.negative_prompt, config.seed});
+    });
   } else {
     (void)line.get("prompt");
     for (const auto& prompt : line.options.at("prompt"))

@@ -44,12 +44,7 @@ static void check_shapes(const TrainPlan& plan, config::Report& report) {
 // Prompts are used in turn; the seeds depend on nothing, so that pictures of all steps compare.
 static std::vector<ImageRequest> plan_pictures(const PicturesConfig& config) {
   if (!config.prompts) return {};
-  std::vector<ImageRequest> prompts;
-  try {
-    prompts = read_prompts(*config.prompts, {});
-  } catch (const Error& error) {
-    throw Error(error.exit(), fmt::format("samples.{}", error.what()), error.hint());
-  }
+  const auto prompts = with_key("samples.prompts", [&] { return read_prompts(*config.prompts, {}); });
   std::vector<ImageRequest> pictures;
   for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(config.count); ++i) {
     pictures.push_back(prompts[i % prompts.size()]);
@@ -69,7 +64,7 @@ static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const Pictur
     (void)make_sampler(plan.scheduler, plan.steps);
   } catch (const Error& error) {
     const auto* const key = error.exit() == Exit::usage ? "samples.steps" : "samples.prompts";
-    throw Error(error.exit(), fmt::format("{}: {}", key, error.what()), error.hint());
+    throw about_key(key, error);
   }
   return plan;
 }
@@ -81,11 +76,7 @@ static void load_unet_config(TrainPlan& plan) {
     plan.unet = plan.pipeline.config("unet");
     return;
   }
-  try {
-    plan.unet = read_json_object(*file);
-  } catch (const Error& error) {
-    throw Error(error.exit(), fmt::format("model.unet.config: {}", error.what()), error.hint());
-  }
+  plan.unet = with_key("model.unet.config", [&] { return read_json_object(*file); });
 }
 
 void plan_model(TrainPlan& plan) {
