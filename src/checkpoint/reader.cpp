@@ -101,7 +101,7 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path, const
                                         const std::vector<int>& verifiers) {
   std::string text;
   on_all_that_can_read(group, [&] {
-    if (group.rank() == 0) text = CheckpointManifest::read(path);
+    if (group.is_root()) text = CheckpointManifest::read(path);
   });
   text = group.broadcast(std::move(text));
   std::optional<CheckpointReader> reader;

@@ -29,7 +29,7 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
   });
   const auto count = group.largest(std::ssize(candidates));
   for (std::int64_t i = 0; i < count; ++i) {
-    const bool is_root = group.rank() == 0;
+    const bool is_root = group.is_root();
     const std::filesystem::path path =
         group.broadcast(is_root ? candidates[static_cast<std::size_t>(i)].path.string() : "");
     try {

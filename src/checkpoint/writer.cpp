@@ -123,7 +123,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers
       options_(std::move(options)),
       last_point_(start),
       point_before_(start) {
-  if (trainers_.rank() != 0) return;
+  if (!trainers_.is_root()) return;
   remove_leftover_checkpoints(checkpoints_in(run_dir_));
   tell_of_abandoned(run_dir_);
 }
@@ -210,7 +210,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
     });
   } catch (const AgreedError& failed) {
     if (failed.exit() == Exit::suspect_node) throw;
-    if (trainers_.rank() == 0) log::warning("no checkpoint at step {}: {}", state.step, failed.what());
+    if (trainers_.is_root()) log::warning("no checkpoint at step {}: {}", state.step, failed.what());
     failure_ = failed;
     return;
   }
@@ -242,7 +242,7 @@ bool CheckpointWriter::commit() {
     on_root(trainers_, [&] { read_back = publish(*job, reports); });
   } catch (const AgreedError& failed) {
     if (failed.exit() == Exit::numerics || failed.exit() == Exit::suspect_node) throw;
-    if (trainers_.rank() == 0)
+    if (trainers_.is_root())
       log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run continues", job->point.step,
                    failed.what());
     failure_ = failed;
@@ -378,7 +378,7 @@ CheckpointWriter::Found CheckpointWriter::settle() {
   seconds_beside_training_ += std::max(0.0, read_back->seconds() - waiting.seconds());
   const auto damage = first_of(trainers_, read_back->damage()),
              unreadable = first_of(trainers_, read_back->unreadable());
-  const bool is_root = trainers_.rank() == 0;
+  const bool is_root = trainers_.is_root();
   if (!damage && !unreadable) {
     if (is_root && last_replaces_older_) delete_old(run_dir_, last_step_, options_.keep, unread_);
     trainers_.barrier();  // deleting may take minutes: here, where the limits allow for a slow disk
@@ -402,7 +402,7 @@ CheckpointWriter::Found CheckpointWriter::settle() {
 }
 
 bool CheckpointWriter::make_room() {
-  return trainers_.any(trainers_.rank() == 0 && remove_damaged_checkpoints(checkpoints_in(run_dir_)));
+  return trainers_.any(trainers_.is_root() && remove_damaged_checkpoints(checkpoints_in(run_dir_)));
 }
 
 void CheckpointWriter::give_up_reading_back() {

@@ -123,7 +123,7 @@ bool speaks_for_run() {
   try {
     throw;
   } catch (const AgreedError& agreed) {
-    return agreed.group().rank() == 0;
+    return agreed.group().is_root();
   } catch (const RelayedError&) {
     return false;
   } catch (...) {

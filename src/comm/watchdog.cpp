@@ -262,7 +262,7 @@ static void warn_of(const World& world, const std::string& problem) {
   const auto problems = world.group().gather_strings(problem);
   const auto has_one = [](const std::string& text) { return !text.empty(); };
   const auto first = std::ranges::find_if(problems, has_one);
-  if (world.rank() != 0 || first == problems.end()) return;
+  if (!world.is_root() || first == problems.end()) return;
   const auto rank = first - problems.begin();
   log::warning("hangs of {} of {} ranks cannot be named: rank {} on {}: {}",
                rank == 0 ? world.size() : std::ranges::count_if(problems, has_one), world.size(), rank,

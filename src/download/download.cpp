@@ -78,7 +78,7 @@ class Downloader {
         hand_over(std::move(fetched));
       const bool is_held_up = has_room && pause_ == Pause::none && has_enough() && fetcher_.transfers() < connections;
       held_up_seconds_ = is_held_up ? held_up_seconds_ + awake_seconds(round.seconds()) : 0;
-      if (group_.rank() == 0) progress_.show(state());
+      if (group_.is_root()) progress_.show(state());
     }
     drop();
     rethrow();

@@ -15,12 +15,12 @@ constexpr auto nap = std::chrono::milliseconds(20);
 
 }  // namespace
 
-ShutdownVote::ShutdownVote(const Group& group) : group_(group.duplicate()), expected_(group_.rank() == 0 ? 2 : 1) {
-  const int others = group_.rank() == 0 ? group_.size() - 1 : 1;
+ShutdownVote::ShutdownVote(const Group& group) : group_(group.duplicate()), expected_(group_.is_root() ? 2 : 1) {
+  const int others = group_.is_root() ? group_.size() - 1 : 1;
   received_.resize(group_.size() > 1 ? others : 0);
   arrived_.resize(received_.size());
   for (std::size_t i = 0; i < received_.size(); ++i) {
-    const int other = group_.rank() == 0 ? static_cast<int>(i) + 1 : 0;
+    const int other = group_.is_root() ? static_cast<int>(i) + 1 : 0;
     receivers_.push_back(group_.receiver(other, tag, std::as_writable_bytes(std::span(&received_[i], 1))));
     senders_.push_back(group_.sender(other, tag, std::as_bytes(std::span(&sent_, 1))));
     receivers_.back().start();
@@ -34,7 +34,7 @@ bool ShutdownVote::must_stop() {
 }
 
 bool ShutdownVote::wait(const Tell& tell) {
-  return group_.rank() == 0 ? collect_notices(tell) : wait_for_verdict();
+  return group_.is_root() ? collect_notices(tell) : wait_for_verdict();
 }
 
 bool ShutdownVote::collect_notices(const Tell& tell) {

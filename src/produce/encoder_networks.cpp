@@ -29,7 +29,7 @@ void refuse_other_kind(const Group& ranks, const std::string& own) {
 
 // The same names in the same order on all ranks. Who fails goes on with the messages: others wait for them.
 void take_from_first(const Group& ranks, const torch::nn::Module& network) {
-  const bool is_first = ranks.rank() == 0;
+  const bool is_first = ranks.is_root();
   std::optional<Error> error;
   const auto copy = [&](const torch::Tensor& to, const torch::Tensor& from) {
     try {
@@ -50,7 +50,7 @@ void take_from_first(const Group& ranks, const torch::nn::Module& network) {
 template <class Network, class Read, class Make>
 Network read_once(const Group& ranks, torch::Dtype dtype, const Read& read, const Make& make) {
   if (ranks.size() == 1) return read();
-  const auto network = on_all(ranks, [&] { return std::optional(ranks.rank() == 0 ? read() : make()); });
+  const auto network = on_all(ranks, [&] { return std::optional(ranks.is_root() ? read() : make()); });
   refuse_other_kind(ranks, kind_of(**network, dtype));
   take_from_first(ranks, **network);
   return *network;

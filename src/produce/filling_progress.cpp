@@ -44,7 +44,7 @@ void FillingProgress::judge(bool ended, const std::vector<std::string>& filter_r
 }
 
 void FillingProgress::print() {
-  if (group_.rank() != 0) return;
+  if (!group_.is_root()) return;
   const auto text = describe();
   if (log::on_terminal()) {
     log::progress(text);

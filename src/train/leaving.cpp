@@ -149,7 +149,7 @@ void Leaving::stop_producers() {
 int Leaving::wish_to_stop(double save_seconds) const {
   if (stop::requested()) return stop::signal_number();
   if (const int signal = context_.task.producer_signal()) return signal;
-  const bool is_root = context_.trainers.rank() == 0;
+  const bool is_root = context_.is_root();
   const double needed =
       2 * (std::max(longest_step_.seconds(), longest_pictures_.seconds()) + save_seconds) + reserve_seconds;
   return is_root && job_end_ - unix_seconds() < needed ? time_is_up : 0;

@@ -42,7 +42,7 @@ torch::Tensor PicturePainter::paint(const Group& trainers, const std::function<b
   if (is_over) return {};
   std::string all;
   for (const auto& part : trainers.gather_strings(mine)) all += part;
-  if (trainers.rank() != 0) return {};
+  if (!trainers.is_root()) return {};
   std::vector<std::int64_t> shape = options_.latent_shape;
   shape.insert(shape.begin(), std::ssize(options_.prompts));
   const auto latents = torch::empty(shape, torch::kFloat32);

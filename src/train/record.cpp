@@ -26,7 +26,7 @@ DType dtype_of(const torch::Tensor& tensor) {
 torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
   const auto mine = part.contiguous();
   const auto parts = trainers.gather_strings({static_cast<const char*>(mine.data_ptr()), mine.nbytes()});
-  if (trainers.rank() != 0) return {};
+  if (!trainers.is_root()) return {};
   const auto row_bytes = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
   std::size_t bytes = 0;
   for (const auto& each : parts) bytes += each.size();
@@ -74,7 +74,7 @@ void write_record(const Group& trainers, const std::filesystem::path& run_dir, s
   const auto ids = gather_ids(trainers, refs);
   std::map<std::string, torch::Tensor> whole;
   for (const auto& [name, tensor] : tensors) whole[name] = gather(trainers, tensor);
-  if (trainers.rank() != 0) return;
+  if (!trainers.is_root()) return;
   whole["loss"] = torch::tensor(static_cast<float>(loss));
   whole["grad_norm"] = torch::tensor(static_cast<float>(grad_norm));
 

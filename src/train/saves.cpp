@@ -35,7 +35,7 @@ CheckpointWriter::Options writer_options(const TrainerContext& context, std::int
 }  // namespace
 
 bool begins_elsewhere(const TrainerContext& context, std::int64_t step) {
-  if (!context.resumed_from || context.trainers.rank() != 0) return false;
+  if (!context.resumed_from || !context.is_root()) return false;
   std::error_code error;
   const auto own_folder = checkpoints_in(context.config.run_dir);
   const auto is_own = [&](const std::filesystem::path& path) {
@@ -139,7 +139,7 @@ void Saves::begin() {
   if (context_.model.plan().replicas > 1 && context_.config.guard.digest_every) compare_weights(context_, state_.step);
   data_.merge();
   gather_cursors();
-  if (context_.trainers.rank() == 0) {
+  if (context_.is_root()) {
     progress_->sync(state_.step);
     state_.ledger = data_.state();
     data_.write_report();
@@ -186,7 +186,7 @@ CheckpointWriter::Found Saves::settle() {
 // The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has moved.
 void Saves::gather_cursors() {
   const auto parts = context_.trainers.gather_strings(to_json(own_cursors_).dump());
-  if (context_.trainers.rank() != 0) return;
+  if (!context_.is_root()) return;
   StripeCursors cursors;
   for (const auto& part : parts) cursors.merge(cursors_from_json(nlohmann::json::parse(part)));
   const bool again = state_.step == cursors_step_;  // the save that this one repeats has failed
@@ -201,7 +201,7 @@ void Saves::stop_because(const std::string& reason) {
 }
 
 void Saves::write_state() const {
-  if (context_.trainers.rank() == 0)
+  if (context_.is_root())
     state_file_.update(reason_.empty() ? RunStatus::running : RunStatus::stopping, writer_.last_point(), newest(),
                        reason_);
 }

@@ -48,7 +48,7 @@ TEST(Group, GathersTextsOfDifferentLengths) {
   std::vector<std::string> expected;
   for (int r = 0; r < group.size(); ++r) expected.emplace_back(r * 3, static_cast<char>('a' + r));
   EXPECT_EQ(everywhere, expected);
-  EXPECT_EQ(at_root, group.rank() == 0 ? expected : std::vector<std::string>{});
+  EXPECT_EQ(at_root, group.is_root() ? expected : std::vector<std::string>{});
 }
 
 // More than one exchange holds.

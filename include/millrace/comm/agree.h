@@ -60,7 +60,7 @@ auto on_all(const Group& group, F&& f) {
 template <class F>
 void on_root(const Group& group, F&& f) {
   on_all(group, [&] {
-    if (group.rank() == 0) f();
+    if (group.is_root()) f();
   });
 }
 

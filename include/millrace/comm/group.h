@@ -24,6 +24,7 @@ class Group {
 
   int rank() const;
   int size() const;
+  bool is_root() const { return rank() == 0; }
 
   // Ranks of one color form a group, ordered by key, then by rank here. Collective.
   Group split(int color, int key) const;

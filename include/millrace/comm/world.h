@@ -25,6 +25,7 @@ class World {
   const Group& group() const { return group_; }
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
+  bool is_root() const { return group_.is_root(); }
   // Position among the ranks of this node.
   int local_rank() const { return local_rank_; }
   const std::string& host() const { return hosts_.at(rank()); }

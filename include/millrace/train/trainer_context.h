@@ -45,7 +45,7 @@ struct TrainerContext {
   // What only the present weights tell, for a checkpoint's manifest. Collective over the trainers.
   std::function<nlohmann::json()> measure = {};
 
-  bool is_root() const { return trainers.rank() == 0; }
+  bool is_root() const { return trainers.is_root(); }
   RoleCounts roles() const;
 };
 

@@ -218,7 +218,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
     const double whole = step.whole_seconds();
     if (measured) step.add_figures(figures, whole, step.stage_seconds());
   });
-  if (world.rank() == 0) {
+  if (world.is_root()) {
     log::info("attention: {}", nn::attention_kernels());
     if (const auto norms = nn::norm_kernels(); !norms.empty()) log::info("norms and GEGLU: {}", norms);
   }

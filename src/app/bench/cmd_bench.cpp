@@ -106,7 +106,7 @@ int run_bench(const CommandLine& line) {
     threads.value = count_threads(world, threads);
     use_threads(*threads.value);
     const auto figures = run_benchmark(loaded.root, name, world);
-    if (world.rank() == 0) figures.print(line.has("json"));
+    if (world.is_root()) figures.print(line.has("json"));
     return 0;
   });
 }

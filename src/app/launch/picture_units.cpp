@@ -64,7 +64,7 @@ torch::Tensor gather_rows(const Group& group, const PictureUnits& units, const s
     bytes.append(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
   }
   const auto parts = group.gather_strings(bytes);
-  if (group.rank() != 0) return {};
+  if (!group.is_root()) return {};
   std::size_t total = 0;
   for (const auto& part : parts) total += part.size();
   const auto width = static_cast<std::int64_t>(total / c10::elementSize(dtype)) / units.pictures;

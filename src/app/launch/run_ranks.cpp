@@ -26,7 +26,7 @@ bool is_everybodys(const AgreedError& error, const World& world) {
 
 // One of those who agree speaks for all; the others wait until it has, since whoever aborts first ends it as well.
 void report_agreed(const AgreedError& error, const World& world) {
-  if (error.group().rank() == 0) {
+  if (error.group().is_root()) {
     print_error(error);
   } else {
     log::close_console();

@@ -45,7 +45,7 @@ static torch::Device find_device(const std::string& word, int local_rank) try {
 
 Session start_session(World& world, const std::string& device, const GuardConfig& guard,
                       const config::Auto<int>& wanted_threads) {
-  log::init({.rank = world.rank(), .console = world.rank() == 0, .awaits_file = true});
+  log::init({.rank = world.rank(), .console = world.is_root(), .awaits_file = true});
   world.group().set_time_limit(phase::slow_factor * guard.hang_seconds() + watchdog_lead_seconds);
   const int threads = count_threads(world, wanted_threads);
   use_threads(threads);

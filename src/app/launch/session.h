@@ -34,7 +34,7 @@ void refuse_other_settings(const World& world, const std::vector<config::Change>
 template <class Root, class Check>
 Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check, const Root& defaults = {}) {
   auto loaded =
-      on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0, defaults); });
+      on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.is_root(), defaults); });
   const auto of_root = world.group().broadcast(config::dump_yaml(loaded.root));
   on_all(world.group(), [&] { refuse_other_settings(world, differing_settings(of_root, loaded.root)); });
   return loaded;
@@ -45,7 +45,7 @@ struct Session {
   torch::Device device;
   int threads;  // of this rank
 
-  bool is_root() const { return world.rank() == 0; }
+  bool is_root() const { return world.is_root(); }
 };
 
 // Threads (auto: the node's CPUs shared out to its ranks), device, time limit of waits. Collective.

@@ -68,7 +68,7 @@ class Checkup {
   Checkup(const World& world, std::vector<std::string> hosts, Deadline& deadline);
 
   int rank() const { return group_.rank(); }
-  bool is_root() const { return rank() == 0; }
+  bool is_root() const { return group_.is_root(); }
   const std::vector<std::string>& hosts() const { return hosts_; }
   std::string name(int rank) const;  // "rank 2 on n1"
   double seconds() const { return watch_.seconds(); }

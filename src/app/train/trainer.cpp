@@ -76,7 +76,7 @@ void Trainer::build(const Start& start) {
   if (auto ema = std::exchange(ema_start_, {}))
     training_->optimizer.start_ema_from(std::move(ema->weights), ema->updates);
   if (plan_.validation) validation_ = make_validation();
-  if (trainers_.rank() == 0) log_planned_memory(session_, plan_);
+  if (trainers_.is_root()) log_planned_memory(session_, plan_);
 }
 
 DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) const {
