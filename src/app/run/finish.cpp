@@ -70,7 +70,7 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
                const LoopResult& result, const std::string& resume, const std::function<std::string()>& next_command) {
   log::set_step(0);
   const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
-  if (trainers.rank() == 0) {
+  if (trainers.is_root()) {
     const auto status = result.finished  ? RunStatus::done
                         : result.failure ? status_after(*result.failure)
                                          : RunStatus::requeue;

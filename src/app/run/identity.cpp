@@ -23,13 +23,6 @@
 
 namespace millrace {
 
-// Where links lead; the path itself where that cannot be told.
-static fs::path resolve(const fs::path& path) {
-  std::error_code error;
-  auto resolved = fs::canonical(path, error);
-  return error ? path : resolved;
-}
-
 static const char* name_of(RunIdentity::Kind kind) {
   return kind == RunIdentity::Kind::vae ? "vae" : "unet";
 }
@@ -89,7 +82,7 @@ static std::optional<RunIdentity::DataPaths> digest_paths(const RunIdentity& ide
     std::error_code error;  // the working folder is gone
     const auto path = fs::absolute(file, error).lexically_normal();
     const auto [folder, is_new] = folders.try_emplace(path.parent_path());
-    if (is_new) folder->second = resolve(folder->first);
+    if (is_new) folder->second = resolved_path(folder->first);
     add(spelled, path.string());
     add(resolved, (folder->second / path.filename()).string());
   }
