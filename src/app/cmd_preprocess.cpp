@@ -24,6 +24,8 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/core/text.h"
 #include "millrace/dataset/storage_retry.h"
+#include "millrace/latents/cache_manifest.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/nn/device.h"
 #include "millrace/produce/cache_filler.h"

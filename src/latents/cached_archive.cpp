@@ -8,6 +8,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/json.h"
+#include "millrace/latents/cache_manifest.h"
 #include "millrace/latents/cached_source.h"
 #include "millrace/latents/latent_cache.h"
 

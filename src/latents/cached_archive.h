@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "millrace/core/files.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/latents/latent_file.h"
 
 namespace millrace {

@@ -9,6 +9,8 @@
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/dataset/row.h"
+#include "millrace/latents/cache_manifest.h"
+#include "millrace/latents/latent_cache.h"
 
 namespace millrace {
 

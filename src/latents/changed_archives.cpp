@@ -15,6 +15,7 @@
 #include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
+#include "millrace/latents/cache_manifest.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
 

@@ -12,6 +12,7 @@
 #include "millrace/io/archive_name.h"
 #include "millrace/io/half.h"
 #include "millrace/io/net/urls.h"
+#include "millrace/latents/latent_cache.h"
 
 namespace millrace {
 

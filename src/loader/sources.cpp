@@ -1,6 +1,7 @@
 #include "millrace/loader/sources.h"
 
 #include "millrace/core/error.h"
+#include "millrace/latents/cache_manifest.h"
 #include "millrace/latents/cached_source.h"
 #include "millrace/latents/latent_table.h"
 

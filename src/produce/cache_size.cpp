@@ -4,7 +4,7 @@
 
 #include "millrace/core/files.h"
 #include "millrace/core/units.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 
 namespace millrace {
 namespace {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "millrace/core/run_files.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_table.h"
 #include "millrace/loader/sources.h"
 #include "millrace/nn/device.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/produce/producer_config.h"
 

@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/latents/changed_archives.h"
+#include "millrace/latents/latent_cache.h"
 
 namespace millrace {
 namespace {

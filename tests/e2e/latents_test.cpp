@@ -5,6 +5,8 @@
 #include "e2e/weights.h"
 #include "millrace/io/half.h"
 #include "millrace/io/parquet_writer.h"
+#include "millrace/latents/cache_manifest.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
 
 namespace millrace::e2e {

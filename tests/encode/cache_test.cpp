@@ -12,6 +12,7 @@
 #include "millrace/core/hash.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/encode/fingerprint.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/presets.h"
 #include "samples.h"

@@ -10,6 +10,9 @@
 #include "cached_archive.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/latents/cache_manifest.h"
+#include "millrace/latents/inspect_latent_cache.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
 
 namespace {

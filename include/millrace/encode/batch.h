@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "millrace/dataset/sample.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 
 namespace millrace {
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/dataset/manifest.h"
 #include "millrace/encode/batch.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"

@@ -6,7 +6,7 @@
 
 #include "millrace/encode/cache_writer.h"
 #include "millrace/encode/encoder.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/loader/ledger_delta.h"
 
 namespace millrace {

@@ -9,7 +9,6 @@
 #include "millrace/dataset/sample.h"
 #include "millrace/encode/batch.h"
 #include "millrace/encode/text_encoder.h"
-#include "millrace/latents/latent_cache.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/nn/device_work.h"
 #include "millrace/text/tokenizer.h"

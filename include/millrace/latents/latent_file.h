@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "millrace/core/files.h"
+#include "millrace/dataset/manifest.h"
 #include "millrace/dataset/sample.h"
 #include "millrace/io/hdf5.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/latents/latent_cache.h"
 
 // One file of a latent cache: NAME.h5 with the values and NAME.json, which says what is in it.

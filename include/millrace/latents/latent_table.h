@@ -4,7 +4,7 @@
 #include "millrace/dataset/data_config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/dataset/source.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 
 // Parquet files of finished encodings, as the Ray pipelines for Stable Diffusion write them: one latent a row, drawn
 // once and scaled, and the embeddings of its caption (docs/formats.md, "Latents in Parquet").

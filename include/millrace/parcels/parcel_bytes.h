@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "millrace/encode/batch.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/parcels/producer_report.h"
 
 namespace millrace {

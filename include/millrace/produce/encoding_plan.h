@@ -9,7 +9,7 @@
 
 #include "millrace/comm/group.h"
 #include "millrace/dataset/manifest.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/latents/latent_table.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/produce/producer_config.h"

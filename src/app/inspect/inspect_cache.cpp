@@ -5,6 +5,8 @@
 #include "inspect/sample_survey.h"
 #include "millrace/core/error.h"
 #include "millrace/generate/sampling.h"
+#include "millrace/latents/inspect_latent_cache.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
 #include "millrace/models/pipeline_folder.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app_config.h"
-#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/models/clip_text.h"
 #include "millrace/models/unet_2d_condition.h"

@@ -16,6 +16,7 @@
 #include "millrace/io/archive_name.h"
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/loader/sources.h"

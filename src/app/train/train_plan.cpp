@@ -13,6 +13,7 @@
 #include "millrace/encode/fingerprint.h"
 #include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"

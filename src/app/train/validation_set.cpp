@@ -8,6 +8,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/latents/encoding_shape.h"
 #include "millrace/nn/device.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "millrace/produce/encode_pipeline.h"
