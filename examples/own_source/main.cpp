@@ -5,7 +5,7 @@
 #include "folder_source.h"
 #include "millrace/core/error.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/row_counts.h"
 #include "millrace/loader/stripe_stream.h"
 
 using namespace millrace;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "millrace/loader/filter_watch.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/row_counts.h"
 #include "millrace/loader/stripe.h"
 
 namespace millrace {

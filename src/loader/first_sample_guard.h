@@ -8,7 +8,7 @@
 #include "millrace/dataset/sample.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/filter_watch.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/row_counts.h"
 
 namespace millrace {
 

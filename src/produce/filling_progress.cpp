@@ -11,6 +11,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
+#include "millrace/loader/bad_share.h"
 
 namespace millrace {
 

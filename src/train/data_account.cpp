@@ -9,6 +9,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
+#include "millrace/loader/bad_share.h"
 
 namespace millrace {
 

@@ -10,8 +10,10 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
+#include "millrace/loader/bad_share.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/ledger.h"
+#include "millrace/loader/row_counts.h"
 
 namespace millrace {
 namespace {

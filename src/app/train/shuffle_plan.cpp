@@ -18,7 +18,7 @@
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/encoding_shape.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/row_counts.h"
 #include "millrace/loader/sources.h"
 #include "millrace/loader/transform_sample.h"
 
