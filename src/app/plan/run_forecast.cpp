@@ -10,70 +10,15 @@
 #include "millrace/core/text.h"
 #include "millrace/core/units.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/models/encoder_cost.h"
-#include "millrace/models/unet_cost.h"
-#include "millrace/nn/device.h"
-#include "millrace/text/tokenizer.h"
 #include "millrace/train/balance.h"
 #include "plan/bench_rates.h"
+#include "plan/run_costs.h"
 #include "train/micro_batch.h"
 
 namespace millrace {
 namespace {
 
 constexpr double seconds_of_hour = 3600;
-// Backward takes twice what forward takes.
-constexpr double training_factor = 3;
-
-// What decides about a run: its networks in numbers.
-class RunCosts {
- public:
-  RunCosts(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const RunShapes& shapes)
-      : config_(config),
-        unet_(UNet2DConditionConfig::from_json(shapes.unet, shapes.unet_file)),
-        vae_(AutoencoderKLConfig::from_json(shapes.vae)),
-        text_(CLIPTextConfig::from_json(shapes.text_encoder)),
-        device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
-        latent_side_(vae_.latent_side(config.transform.resolution)),
-        memory_(config, shapes, encoding(), device_, static_cast<double>(peak_memory_bytes(torch::kCPU))) {}
-
-  bool on_gpus() const { return device_.is_cuda(); }
-  const RunMemory& memory() const { return memory_; }
-
-  // Also with encode.cache: nobody knows here what is in it.
-  bool encodes() const { return config_.data.train.type != SourceConfig::Type::latents; }
-  bool text_on_trainers() const { return config_.encode.text_on == EncodeConfig::TextOn::trainer; }
-
-  // Images a second of the U-Net alone, and of VAE and text encoder together.
-  double train_rate(const GpuModel& gpu) const {
-    const auto flops = training_factor * unet_forward_flops(unet_, latent_side_, latent_side_, token_count);
-    return gpu.train.at(config_.transform.resolution) * 1e12 / flops;
-  }
-  double encode_rate(const GpuModel& gpu) const {
-    return gpu.encode.at(config_.transform.resolution) * 1e12 / (vae_flops() + text_flops());
-  }
-  // The text encoder's part of the latter's time.
-  double text_share() const { return text_flops() / (vae_flops() + text_flops()); }
-
- private:
-  EncodingShape encoding() const {
-    EncodingShape shape{.moments = {2 * vae_.latent_channels, latent_side_, latent_side_}, .text = {token_count}};
-    if (!text_on_trainers()) shape.text.push_back(text_.hidden_size);
-    return shape;
-  }
-  double vae_flops() const {
-    return vae_encode_flops(vae_, config_.transform.resolution, config_.transform.resolution);
-  }
-  double text_flops() const { return text_encode_flops(text_, token_count); }
-
-  const TrainConfig& config_;
-  const UNet2DConditionConfig unet_;
-  const AutoencoderKLConfig vae_;
-  const CLIPTextConfig text_;
-  const torch::Device device_;
-  const std::int64_t latent_side_;
-  const RunMemory memory_;
-};
 
 // The cluster's GPUs rank by rank, as the job's start lists its nodes.
 struct Ranks {
@@ -165,7 +110,11 @@ class Forecaster {
 
   RunForecast run() {
     share_batch();
-    roles_.all_in_one ? add_all_in_one() : add_roles();
+    if (roles_.all_in_one) {
+      add_all_in_one();
+    } else {
+      add_roles();
+    }
     for (const auto& role : forecast_.roles)
       if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib) fail_memory(role, config_.model);
     add_length();
@@ -231,7 +180,11 @@ class Forecaster {
     for (const int rank : ranks) {
       const auto* gpu = ranks_.gpu[static_cast<std::size_t>(rank)];
       const auto found = std::ranges::find(kinds, gpu, &std::pair<const GpuModel*, int>::first);
-      found == kinds.end() ? kinds.emplace_back(gpu, 1) : * found = {gpu, found->second + 1};
+      if (found == kinds.end()) {
+        kinds.emplace_back(gpu, 1);
+      } else {
+        ++found->second;
+      }
     }
     return kinds;
   }
