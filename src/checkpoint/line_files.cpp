@@ -157,7 +157,11 @@ void settle_event_files(const fs::path& run_dir) {
     const auto step = step_of_lines_beyond(file);
     if (!step) continue;
     const bool was_given_up = fs::exists(lines_beyond(run_dir / run_file::metrics, *step));
-    was_given_up ? (void)fs::remove(file, error) : fs::rename(file, file.parent_path() / file.stem(), error);
+    if (was_given_up) {
+      fs::remove(file, error);
+    } else {
+      fs::rename(file, file.parent_path() / file.stem(), error);
+    }
     if (error && was_given_up) fail(Exit::io, "cannot remove {}: {}", file.string(), error.message());
     if (error) log::warning("TensorBoard will not show all steps: {}: {}", file.string(), error.message());
   }
@@ -181,7 +185,11 @@ void cut_line_files(const fs::path& run_dir, std::int64_t step, bool elsewhere) 
     const bool is_of_branch = elsewhere && newest == 0 && !holds_lines_up_to(file, step);
     const bool goes_back = newest > step || (elsewhere && !is_of_branch);  // and the next start may go on from there
     const auto last = elsewhere ? 0 : step;
-    goes_back ? put_lines_aside(file, last) : drop_lines_beyond(file, last);
+    if (goes_back) {
+      put_lines_aside(file, last);
+    } else {
+      drop_lines_beyond(file, last);
+    }
   }
 }
 

@@ -106,8 +106,10 @@ bool GradientBuckets::replaces(int arrived) const {
 void GradientBuckets::sum(const Place& place, const torch::Tensor& gradient) {
   if (by_own_kernels_) {
     kernels::sum_gradient(place.sum, laid_as(place.sum, gradient), replaces(place.arrived));
+  } else if (replaces(place.arrived)) {
+    place.sum.copy_(gradient);
   } else {
-    replaces(place.arrived) ? place.sum.copy_(gradient) : place.sum.add_(gradient);
+    place.sum.add_(gradient);
   }
 }
 
@@ -168,7 +170,11 @@ void GradientBuckets::arrive() {
     if (travel_in_bfloat16_) shards_[b].copy_(sum);
     return;
   }
-  rounds_done_ == 0 ? shards_[b].copy_(sum) : shards_[b].add_(sum);
+  if (rounds_done_ == 0) {
+    shards_[b].copy_(sum);
+  } else {
+    shards_[b].add_(sum);
+  }
   if (!travel_in_bfloat16_) release_memory(buckets_[b]);
 }
 

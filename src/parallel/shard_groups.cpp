@@ -43,7 +43,11 @@ ShardGroups::Mark ShardGroups::gather(std::span<const torch::Tensor> shards,
     for (std::size_t i = 0; i < buckets.size(); ++i)
       within_replica->all_gather(buffer_of(shards[i]), buffer_of(buckets[i]));
   };
-  buckets.size() == 1 ? start() : within_replica->together(start);
+  if (buckets.size() == 1) {
+    start();
+  } else {
+    within_replica->together(start);
+  }
   return {.within = within_replica->mark()};
 }
 

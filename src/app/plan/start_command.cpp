@@ -28,7 +28,11 @@ std::string constraint_of(const std::vector<NodeGroup>& cluster) {
   for (const auto& group : cluster) {
     const auto feature = feature_of(*group.gpu, cluster);
     const auto found = std::ranges::find(features, feature, &std::pair<std::string, int>::first);
-    found == features.end() ? (void)features.emplace_back(feature, group.nodes) : (void)(found->second += group.nodes);
+    if (found == features.end()) {
+      features.emplace_back(feature, group.nodes);
+    } else {
+      found->second += group.nodes;
+    }
   }
   if (features.size() == 1) return features.front().first;
   std::vector<std::string> terms;
