@@ -37,6 +37,7 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
     } catch (const UnreadableCheckpoint&) {
       throw;
     } catch (const AgreedError& broken) {
+      if (broken.exit() == Exit::usage || broken.exit() == Exit::suspect_node) throw;  // memory: nothing of its content
       if (is_root) log::warning("checkpoint {} is not used: {}", path.string(), broken.what());
     }
   }

@@ -1,12 +1,16 @@
 #include "snapshot.h"
 
+#include <c10/util/Exception.h>
 #include <torch/utils.h>
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "millrace/checkpoint/manifest.h"
+#include "millrace/core/error.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/torch_error.h"
 
 namespace millrace {
 namespace {
@@ -75,8 +79,15 @@ std::uint64_t Snapshot::bytes(bool pinned) const {
 }
 
 void Snapshot::allocate(bool pinned) {
-  file_ = host_memory(file_elements_, pinned);
-  passed_ = host_memory(passed_elements_, pinned);
+  try {
+    file_ = host_memory(file_elements_, pinned);
+    passed_ = host_memory(passed_elements_, pinned);
+  } catch (const std::bad_alloc&) {
+    fail(Exit::io, "the host has too little memory for this process");
+  } catch (const c10::Error& error) {
+    if (!tells_of_too_little_memory(error.msg())) throw;
+    fail(Exit::io, "{}", error.what_without_backtrace());
+  }
 }
 
 void Snapshot::copy(const ShardedAdamW& optimizer) {

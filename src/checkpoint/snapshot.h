@@ -31,6 +31,7 @@ class Snapshot {
   // Host memory that `copy` needs on this rank, which is kept from one time to the next. Pinned where the state is on a
   // GPU: LibTorch rounds such pieces up to a power of two.
   std::uint64_t bytes(bool pinned) const;
+  // Error(io) where that is refused: no fault of the node, as it would be in the middle of a step.
   void allocate(bool pinned);
   // Collective over the trainers: who writes a file gets the parts of the others.
   void copy(const ShardedAdamW& optimizer);

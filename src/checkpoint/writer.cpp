@@ -243,8 +243,7 @@ bool CheckpointWriter::commit() {
   } catch (const AgreedError& failed) {
     if (failed.exit() == Exit::numerics || failed.exit() == Exit::suspect_node) throw;
     if (trainers_.is_root())
-      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run continues", job->point.step,
-                   failed.what());
+      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay", job->point.step, failed.what());
     failure_ = failed;
     return false;
   }

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -165,7 +167,8 @@ class MpiReceiver final : public ParcelReceiver {
     request_stop();
     for (Backoff backoff; !drop_until_idle(); backoff.pause()) {
       if (backoff.awake_seconds() > limit_seconds) {
-        fail(Exit::suspect_node, "rank {}: a producer did not stop within {:.0f} s", group_.rank(), limit_seconds);
+        fail(Exit::suspect_node, "the producers on ranks {} did not stop within {:.0f} s", busy_producers(),
+             limit_seconds);
       }
     }
     const auto state = look();
@@ -220,6 +223,15 @@ class MpiReceiver final : public ParcelReceiver {
     poll_peers();
     for (auto& peer : peers_) drop_arrivals(peer);
     return std::all_of(peers_.begin(), peers_.end(), [](ProducerPeer& peer) { return peer.idle(); });
+  }
+
+  // Of those that have not ended.
+  std::string busy_producers() {
+    const auto state = look();
+    std::vector<int> ranks;
+    for (auto& peer : peers_)
+      if (!peer.idle()) ranks.push_back(peer.rank);
+    return fmt::format("{}", fmt::join(ranks, ", "));
   }
 
   // Producers in turn.

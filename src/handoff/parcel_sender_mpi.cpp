@@ -78,6 +78,7 @@ class MpiSender final : public ParcelSender {
     --peer.credits;
     ++peer.notice.parcels;
     ++phase::moves;
+    ++phase::steps_taken;
     return true;
   }
 

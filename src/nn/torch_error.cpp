@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <new>
 #include <string_view>
 
@@ -14,12 +16,18 @@ namespace {
 constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runtime's codes
 constexpr int cuda_error_devices_unavailable = 46;
 
-// What has trained for a while with these settings has met something else: another process, or memory cut into pieces.
-// Pictures and validation may be hours away, so that settings are to blame there, as in the first steps, of which one
-// records a CUDA graph.
+bool is_in_one_of(std::initializer_list<const char*> phases) {
+  const std::string_view now = phase::current.load();
+  return std::ranges::any_of(phases, [&](const char* phase) { return now == phase; });
+}
+
+// What has trained, or encoded, for a while with these settings has met something else: another process, or memory cut
+// into pieces. Pictures and validation may be hours away, so that settings are to blame there, as in the first steps,
+// of which one records a CUDA graph.
 Exit exit_of_full_gpu() {
   constexpr std::int64_t usual_steps = 20;
-  const bool is_under_way = phase::current.load() == std::string_view(phase::training);
+  // An encoder may have a thread of its own while the trainer waits for its samples.
+  const bool is_under_way = is_in_one_of({phase::training, phase::waiting_for_samples, phase::producing});
   return is_under_way && phase::steps_taken > usual_steps ? Exit::suspect_node : Exit::usage;
 }
 
@@ -53,10 +61,10 @@ const char* hint_for_gpu(const c10::AcceleratorError& error) {
 // Settings are to blame at the start; what has trained steps with them has met something else, a crowded node say, and
 // may start again.
 Exit exit_of_full_host() {
-  const std::string_view now = phase::current.load();
-  for (const char* under_way : {phase::training, phase::accounting, phase::saving, phase::validating, phase::painting})
-    if (now == under_way) return Exit::suspect_node;
-  return Exit::usage;
+  const bool has_begun = phase::steps_taken > 0 && is_in_one_of({phase::waiting_for_samples, phase::producing});
+  const bool is_under_way =
+      is_in_one_of({phase::training, phase::accounting, phase::saving, phase::validating, phase::painting});
+  return has_begun || is_under_way ? Exit::suspect_node : Exit::usage;
 }
 
 }  // namespace

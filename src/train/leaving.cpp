@@ -48,14 +48,17 @@ Leaving::Leaving(const TrainerContext& context, const LatePatience& patience)
 
 std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   phase::current = phase::waiting_for_samples;
-  double waited = 0, complained_at = 0;
+  const Stopwatch watch;
+  double waited = 0, complained_at = 0;  // in which this process was awake
+  std::optional<double> until_there;
   bool is_told = false;  // of a late producer, in this wait
   for (bool there = false;;) {
     const Stopwatch round;
     if (!there) there = next_batch(round_seconds, waited);
+    if (there && !until_there) until_there = watch.seconds();
     ++phase::moves;
     waited += awake_seconds(round.seconds());
-    const auto waited_us = static_cast<std::int64_t>(1e6 * waited);
+    const auto waited_us = static_cast<std::int64_t>(1e6 * until_there.value_or(0));
     const auto late = there ? std::nullopt : find_late_producer(waited - complained_at);
     if (late) complained_at = waited;
     std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1, waited_us, late ? 1 : 0};
@@ -67,7 +70,7 @@ std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
     }
     if (any_late && tell_of_late(late)) is_told = true;
     if (waiting) continue;
-    const SampleWait wait{waited, 1e-6 * static_cast<double>(longest_us)};
+    const SampleWait wait{*until_there, 1e-6 * static_cast<double>(longest_us)};
     if (is_told) log::info("they came after {:.0f} s", wait.longest);
     return wait;
   }
@@ -75,6 +78,10 @@ std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
 
 bool Leaving::is_wanted(double save_seconds, bool mine) const {
   return context_.trainers.any(mine || wish_to_stop(save_seconds) != 0);
+}
+
+double Leaving::seconds_left() const {
+  return job_end_ - unix_seconds();
 }
 
 void Leaving::step_took(double seconds) {
@@ -152,7 +159,7 @@ int Leaving::wish_to_stop(double save_seconds) const {
   const bool is_root = context_.is_root();
   const double needed =
       2 * (std::max(longest_step_.seconds(), longest_pictures_.seconds()) + save_seconds) + reserve_seconds;
-  return is_root && job_end_ - unix_seconds() < needed ? time_is_up : 0;
+  return is_root && seconds_left() < needed ? time_is_up : 0;
 }
 
 std::optional<Error> Leaving::shared_failure() const {

@@ -36,6 +36,8 @@ class Leaving {
   // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave, or
   // wants to end it (`mine`). The next wait_for_batches then says why they leave. Collective.
   bool is_wanted(double save_seconds, bool mine = false) const;
+  // Until the end of the job's time, of which rank 0 alone knows; infinite where nobody does.
+  double seconds_left() const;
   // A step, without waiting for samples.
   void step_took(double seconds);
   // What else cannot be left in its middle.

@@ -75,6 +75,7 @@ class Loop {
 
   LoopResult run() try {
     set_wait_limit(context_, phase::slow_factor);  // until the first step is done
+    saves_.guess_at_most(leaving_.seconds_left() / 8);
     while (!is_finished() && step()) {
     }
     enter_slow(context_, phase::saving);

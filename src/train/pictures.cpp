@@ -61,6 +61,7 @@ bool Pictures::show(std::int64_t step, const torch::Tensor& latents, const Stopw
   return true;
 } catch (...) {
   log::warning("pictures of step {}: {}", step, present_error().what());
+  fault::forget();
   return false;
 }
 

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr double slow_disk = 50e6;  // bytes per second of one writer
+constexpr double slow_disk = 50e6;  // bytes a second of one writer: replicas share the writing
 constexpr double retry_seconds = 300;
 
 CheckpointWriter::Options writer_options(const TrainerContext& context, std::int64_t step) {
@@ -61,6 +61,7 @@ Saves::Saves(const TrainerContext& context, RunState& state, DataAccount& data, 
       started_at_(state.seconds) {
   for (const auto& [kind, shards] : context.optimizer.state())
     for (const auto& shard : shards) guessed_seconds_ += 4.0 * static_cast<double>(shard.numel()) / slow_disk;
+  guessed_seconds_ /= context.model.plan().replicas;
 }
 
 bool Saves::wants(double seconds) const {

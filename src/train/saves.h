@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,8 +31,10 @@ class Saves {
   bool wants(double seconds) const;
   // True while this rank writes or reads back.
   bool busy() const { return writer_.busy(); }
-  // Seconds from a save's beginning until it is safe; 0 when no checkpoints are wanted.
+  // Seconds from a save's beginning until it is safe, before the first one a guess; 0 when no checkpoints are wanted.
   double seconds_needed() const;
+  // A slow disk may be guessed wrongly: a job that is short gets to train.
+  void guess_at_most(double seconds) { guessed_seconds_ = std::min(guessed_seconds_, seconds); }
 
   // The samples of a step were used.
   void advance(const std::vector<SampleRef>& refs);

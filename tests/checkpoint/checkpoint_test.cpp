@@ -1,5 +1,5 @@
 // Checkpoints written by all ranks of the test, read by all and by each rank on its own.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 #include <torch/utils.h>
@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/file_size_limit.h"
+#include "error_of.h"
 #include "core/temp_dir.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/restore.h"
@@ -19,6 +20,7 @@
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/phase.h"
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/storage_order.h"
 #include "mpi_devices.h"
@@ -689,6 +691,20 @@ TEST(Snapshot, PinnedMemoryCountsAsLibTorchRoundsIt) {
   EXPECT_EQ(snapshot.bytes(/*pinned=*/false), 4000u);
   EXPECT_EQ(snapshot.bytes(/*pinned=*/true), 4096u + 1);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which end the process there
+// By a limit of the process, say, of which the node's free memory tells nothing.
+TEST(Snapshot, MemoryThatIsRefusedIsNoFaultOfTheNode) {
+  constexpr std::int64_t beyond_all_addresses = std::int64_t{1} << 48;
+  const auto layout = plan_flat_layout({ParameterSpec{"weight", {beyond_all_addresses}}}, beyond_all_addresses, 1);
+  Snapshot snapshot(FilePlan(layout, ShardPlan{}, /*max_files=*/1), {"weights"}, Group());
+  phase::current = phase::saving;
+  const auto error = test::error_of([&] { snapshot.allocate(/*pinned=*/false); });
+  phase::current = phase::starting;
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_THAT(error.what(), testing::HasSubstr("bytes"));
+}
+#endif
 
 // Whether the copies of all ranks find it on nodes with so many free bytes.
 bool has_room(const std::vector<std::string>& hosts, std::uint64_t free) {

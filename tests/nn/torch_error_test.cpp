@@ -44,6 +44,9 @@ TEST(TorchError, AGpuThatIsFullInTheMiddleOfATrainingIsNoMatterOfKeys) {
     return error.value().exit();
   };
   EXPECT_EQ(exit_in(phase::training, 21), Exit::suspect_node);
+  EXPECT_EQ(exit_in(phase::waiting_for_samples, 21), Exit::suspect_node) << "of an encoder's thread";
+  EXPECT_EQ(exit_in(phase::producing, 21), Exit::suspect_node);
+  EXPECT_EQ(exit_in(phase::producing, 2), Exit::usage) << "encode.batch_size";
   EXPECT_EQ(exit_in(phase::training, 2), Exit::usage) << "a CUDA graph is recorded";
   EXPECT_EQ(exit_in(phase::painting, 1000), Exit::usage) << "for the first time, perhaps";
   EXPECT_EQ(exit_in(phase::loading, 0), Exit::usage);

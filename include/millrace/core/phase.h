@@ -27,7 +27,7 @@ inline constexpr double slow_factor = 5;
 
 inline std::atomic<const char*> current{starting};
 inline std::atomic<std::int64_t> step{0};          // of the phase and of log lines (log::set_step); 0 = none
-inline std::atomic<std::int64_t> steps_taken{0};   // by this process's trainer
+inline std::atomic<std::int64_t> steps_taken{0};   // by this process's trainer; parcels sent by a producer
 inline std::atomic<const char*> awaited{nullptr};  // the collective in which this process waits for others
 inline std::atomic<std::uint64_t> moves{0};        // counts up whenever a wait or a micro-batch has ended
 inline std::atomic<int> log_writers{0};            // threads that write a line of the log, which may be on a slow disk

@@ -54,7 +54,7 @@ RunLoss::RunLoss(const Session& session, const TrainConfig& config, const Pipeli
   options.objective = config.objective;
   options.samples = std::int64_t{plan->batches} * plan->global_batch;
   options.micro_batch = config.batch.micro.value_or(micro_batch_of_auto);
-  if (plan->encoding.shape.has_tokens()) {
+  if (plan->input.encoding.shape.has_tokens()) {
     const auto encode_dtype = parse_dtype(config.encode.dtype, session.device);
     options.text_encoder = TextEncoder(pipeline.load_text_encoder(session.device, encode_dtype), session.device,
                                        encode_dtype, options.micro_batch);

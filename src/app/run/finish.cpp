@@ -64,6 +64,14 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   say("  next            {}\n", next_of(run_dir, result, typed_resume(resume), next_command));
 }
 
+// Who aborts first would end rank 0 in the middle of writing STATE.
+void let_rank_0_write(const Group& trainers) {
+  try {
+    trainers.barrier();
+  } catch (const Error&) {  // the failure is told, not this
+  }
+}
+
 }  // namespace
 
 int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
@@ -81,6 +89,7 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
   }
   if (result.failure) {
     leave_within(60, result.failure->exit(), result.failure->what());  // a producer's thread may hang in a read
+    let_rank_0_write(trainers);
     throw AgreedError(*result.failure, trainers);
   }
   return static_cast<int>(exit);

@@ -19,7 +19,7 @@ struct ParcelExchange {
   const Roles& roles;
   const InputPlan& input;
   const Group& group;  // of all ranks; not used where every rank does both
-  int slots = 4;       // as in HandoffSize
+  int slots = HandoffSize().slots;
   const char* name = "producer";
 
   // Encodes and sends as the producer of this position in Roles, until its trainers have said stop.

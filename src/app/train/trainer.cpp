@@ -94,7 +94,7 @@ DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) c
       .device = session_.device,
       .dtype = dtype_,
       .producers = plan_.input.routing.producers_serving(self),
-      .slots = plan_.handoff().slots};
+      .slots = HandoffSize().slots};
   BatchReceiver batches(receiver, plan_.input.routing.producer_places(self), plan_.input.samples_per_stripe,
                         /*pinned=*/session_.device.is_cuda());
   return {unet_, schedule_, std::move(batches), receiver, options};
