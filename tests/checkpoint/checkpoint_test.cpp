@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "core/file_size_limit.h"
-#include "error_of.h"
 #include "core/temp_dir.h"
+#include "error_of.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/restore.h"
 #include "millrace/checkpoint/tensors.h"
