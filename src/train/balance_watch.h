@@ -14,7 +14,7 @@ class BalanceWatch {
 
   explicit BalanceWatch(RoleCounts roles) : roles_(roles) {}
 
-  // A line of metrics; what is worth telling now.
+  // Takes a line of metrics; returns what is worth telling now.
   std::optional<std::string> look(const Metrics& line);
 
  private:
@@ -22,8 +22,8 @@ class BalanceWatch {
 
   const RoleCounts roles_;
   std::optional<double> last_line_;  // seconds in training
-  double seconds_ = 0;               // that `sums_` is over
-  Balance sums_;                     // times seconds
+  double seconds_ = 0;               // covered by `sums_`
+  Balance sums_;                     // weighted by seconds
   Judgement told_;                   // nothing to tell, at first
 };
 

@@ -12,11 +12,11 @@
 
 namespace millrace {
 
-// What a step was like on this trainer, in seconds.
+// Where the time of a step went on this trainer, in seconds.
 struct StepSeconds {
-  double step = 0;           // all of it
-  SampleWait samples;        // of it
-  double waited_others = 0;  // of it, in collectives
+  double step = 0;           // the whole step
+  SampleWait samples;        // part of it
+  double waited_others = 0;  // part of it, in collectives
 
   double own() const { return step - samples.own - waited_others; }
 };
@@ -27,27 +27,27 @@ class IntervalAccount {
   explicit IntervalAccount(const TrainerContext& context)
       : context_(context), producers_(context), gpu_watch_(context.gpu_uuid) {}
 
-  // `loss`, its parts and `grad_norm` over the global batch; a step where loss or norm is not finite is left out of
+  // `loss`, its terms and `grad_norm`: over the global batch. If loss or norm is not finite the step is left out of
   // their means.
   void add(double loss, double grad_norm, const LossParts& parts, const StepSeconds& seconds);
-  // A step that was left out: nothing was trained, so it is in no mean and no rate.
+  // A step that was passed over: nothing was trained, so it is in no mean and no rate.
   void pass_over() { ++steps_; }
   void add_validation(ValidationLosses losses) { validation_ = std::move(losses); }
   bool has_steps() const { return steps_ > 0; }
 
-  // One line, with which a new interval begins. Warns of trainers and producers that stay slow. Collective.
+  // One line of metrics; a new interval begins. Warns of trainers and producers that stay slow. Collective.
   Metrics take(const RunState& state, double lr);
   // Means over this process's steps but the first; losses of the last line.
   Metrics totals(const RunState& state) const;
 
  private:
-  // Over steps that were trained.
+  // Sums over steps that were trained.
   struct Sums {
     std::int64_t steps = 0;
     double step_seconds = 0, wait_seconds = 0;
 
     void add(const StepSeconds& seconds);
-    // Their means, where there are some.
+    // Writes their means, if there are any.
     void tell(Metrics& metrics, int global_batch) const;
   };
 

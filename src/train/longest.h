@@ -3,8 +3,8 @@
 
 namespace millrace {
 
-// The longest of what comes again and again, in seconds. What was long counts for less each time: a disk that was slow
-// for an hour must not cost minutes at the end of every job.
+// The longest of repeated events, in seconds. Each further event makes earlier ones count for less: a disk that was
+// slow for an hour must not cost minutes at the end of every job.
 class Longest {
  public:
   explicit Longest(double kept) : kept_(kept) {}

@@ -3,15 +3,15 @@
 #include "millrace/core/phase.h"
 #include "millrace/train/trainer_context.h"
 
-// How long trainers may wait for each other: guard.hang_timeout, which is for the steady state, or slow_factor times
-// as long in what takes longer. A little more than the watchdog waits.
+// Limit for waiting on other trainers: guard.hang_timeout, times slow_factor in slow phases; a little longer than the
+// watchdog's, so that the watchdog names the culprit first.
 namespace millrace {
 
 inline void set_wait_limit(const TrainerContext& context, double times) {
   context.trainers.set_time_limit(times * context.config.guard.hang_seconds() + watchdog_lead_seconds);
 }
 
-// Slow phases last until the end of the step, which calls `steady`.
+// A slow phase lasts until steady() at the end of the step.
 inline void enter_slow(const TrainerContext& context, const char* phase) {
   set_wait_limit(context, phase::slow_factor);
   phase::current = phase;

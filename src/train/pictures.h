@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// How long painting may take: a fiftieth of the time, and five minutes more, for a start.
+// How long painting may take: 2 % of the time in training, plus five minutes at the start.
 struct PaintingLimit {
   double share = 0.02;
   double for_a_start = 300;  // seconds
@@ -21,15 +21,15 @@ struct PaintingLimit {
   }
 };
 
-// The pictures of a run, painted between two steps as long as that takes little of its time. They are no reason to end
-// it: what goes wrong with them is a warning, as long as all trainers know of it.
+// Paints the pictures of a run between steps, as long as that takes little of its time. They are no reason to end the
+// run: what goes wrong with them is a warning, as long as all trainers know of it.
 class Pictures {
  public:
   Pictures(const TrainerContext& context, Progress* progress, const PaintingLimit& limit = {});
 
-  // Those of a step, with the weights that export gives. `gives_up`: as PicturePainter::paint asks it. Returns, on the
-  // first trainer, the seconds in which it was not asked while pictures were decoded; nothing where none were shown.
-  // Collective.
+  // Paints the pictures of a step, with the weights that export gives. `gives_up` as in PicturePainter::paint. Returns,
+  // on the first trainer, the seconds in which `gives_up` was not asked because pictures were decoded; nothing if none
+  // were shown. Collective.
   std::optional<double> paint(std::int64_t step, const std::function<bool(bool)>& gives_up);
 
  private:
@@ -42,7 +42,7 @@ class Pictures {
   Progress* progress_;  // on rank 0
   const PaintingLimit limit_;
   const Stopwatch since_start_{};
-  double painting_seconds_ = 0, shown_at_ = 0;  // the last ones, in seconds since the start
+  double painting_seconds_ = 0, shown_at_ = 0;  // when the last ones were, in seconds since the start
 };
 
 }  // namespace millrace

@@ -9,13 +9,13 @@
 
 namespace millrace {
 
-// What the producers' own reports say of their time, over all of them.
+// What producers report about their time, over all of them.
 class ProducerAccount {
  public:
   explicit ProducerAccount(const TrainerContext& context) : context_(context), before_(context.producer_ranks.size()) {}
 
-  // Fills the producers' part of a line of metrics, and that of `totals`, which is over all their time; warns of
-  // producers that stay slow. `steps`: since the last line. Collective.
+  // Fills in the producers' part of a line of metrics, and of `totals`, which covers all their time; warns of producers
+  // that stay slow. `steps`: since the last line. Collective.
   void account(std::int64_t steps, Metrics& metrics, Metrics& totals);
 
  private:

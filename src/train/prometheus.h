@@ -11,16 +11,15 @@ namespace millrace {
 // has ended in order, so that an alert can tell a run that stands still from one that is done: the file stays.
 std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run, bool is_running);
 
-// Keeps such a file up to date. Where it cannot be written the run goes on; the first time that is told.
+// Keeps such a file up to date. If it cannot be written the run goes on; the first failure is a warning.
 class PrometheusFile {
  public:
   PrometheusFile(std::filesystem::path path, std::string run) : path_(std::move(path)), run_(std::move(run)) {}
-  // Of a run that goes on from a checkpoint. It counts steps again that an earlier life has counted, and a counter that
-  // falls is one that began anew at 0, for Prometheus: what only grows stands still here until it has got beyond what
-  // the file says.
+  // For a run that resumes from a checkpoint. It counts steps again that an earlier life has counted, and to Prometheus
+  // a counter that falls has restarted at 0: so fields that only grow keep the value in the file until they exceed it.
   void go_on();
   void write(nlohmann::ordered_json line);
-  // The last line once more, of a run that has ended.
+  // Writes the last line again, of a run that has ended.
   void end() { publish(/*is_running=*/false); }
 
  private:

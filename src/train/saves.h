@@ -15,46 +15,46 @@
 
 namespace millrace {
 
-// Whether a run that begins at this step does so at another run's checkpoint, or at one of its own that was put aside
-// (step-N.abandoned-*), however it is spelled and wherever links lead. Where that cannot be told, it is this run's.
-// Rank 0 asks.
+// Whether a run that starts at this step resumes from another run's checkpoint, or from one of its own that was put
+// aside (step-N.abandoned-*), whatever path and links lead there. False if that cannot be told, and on ranks other than
+// 0.
 bool begins_elsewhere(const TrainerContext& context, std::int64_t step);
 
 // The checkpoints of this process, made while training goes on, and what RUN/STATE says of them.
 class Saves {
  public:
-  // `state`: the loop's, which changes; here its ledger and its places in the data are filled in.
+  // `state`: the loop's; saves fill in its ledger and cursors.
   Saves(const TrainerContext& context, RunState& state, DataAccount& data, Progress* progress);
 
-  // Rank 0's wish, `seconds` of training after the run's beginning: with checkpoint.every=auto by the cost of the last
-  // save, and whatever it is some minutes after one that has failed.
+  // Whether rank 0 wants a save now: with checkpoint.every=auto when the interval that the last save's cost allows has
+  // passed; always five minutes after a failed save. `seconds`: of training since the run began.
   bool wants(double seconds) const;
   // True while this rank writes or reads back.
   bool busy() const { return writer_.busy(); }
-  // Seconds from a save's beginning until it is safe, before the first one a guess; 0 when no checkpoints are wanted.
+  // Seconds from the start of a save until it is safe on disk, a guess before the first one; 0 with
+  // checkpoint.every=null.
   double seconds_needed() const;
   // A slow disk may be guessed wrongly: a job that is short gets to train.
   void guess_at_most(double seconds) { guessed_seconds_ = std::min(guessed_seconds_, seconds); }
 
-  // The samples of a step were used.
+  // Moves the stripes' cursors past the samples of a step.
   void advance(const std::vector<SampleRef>& refs);
-  // Goes on with a save that is under way, unless some rank is still `busy`, and begins one that `is_due`, `seconds` of
-  // training after the run's beginning. Collective.
+  // Continues a save that is under way, unless some rank `is_busy`, and begins one if it `is_due`. `seconds`: of
+  // training since the run began. Collective.
   void after_step(bool is_busy, bool is_due, double seconds);
-  // Puts a save that is under way where a restart finds it, and removes those that checkpoint.keep has no room for.
-  // Collective.
+  // Completes a save that is under way and deletes the checkpoints that checkpoint.keep has no room for. Collective.
   void finish_begun();
-  // The state at the end must be on disk and readable, unless the user wanted no checkpoints. Error(io), on all ranks.
+  // Saves the final state, unless checkpoint.every=null. Error(io) on all ranks if it is not on disk and readable.
   // Collective.
   void save_last();
 
   // From now on STATE says that the run is stopping, and why.
   void stop_because(const std::string& reason);
-  // The newest, of this process or the one that it continued.
+  // Path of the newest checkpoint, of this process or the one it resumed from.
   std::optional<std::string> newest() const;
-  // Where that stands; nothing when no checkpoints are wanted.
+  // Step and age of the newest checkpoint; nothing with checkpoint.every=null.
   std::optional<SavedPoint> last_saved() const;
-  // It holds the present step.
+  // Whether the newest checkpoint holds the present step.
   bool hold_all() const;
 
  private:
@@ -77,12 +77,12 @@ class Saves {
   const std::int64_t start_;  // step at which this process began
 
   StripeCursors own_cursors_;      // of this trainer's stripes, as far as this process has moved them
-  std::int64_t cursors_step_ = 0;  // at which state_.cursors were true
+  std::int64_t cursors_step_ = 0;  // that state_.cursors belong to
 
   double started_at_;  // the last save; seconds in training
   bool has_failed_ = false;
-  double cost_ = 0;  // seconds that the last save has held up training
-  double took_ = 0;  // the same with what went on beside training
+  double cost_ = 0;  // seconds that the last save held up training
+  double took_ = 0;  // the same, and what it did in the background
   double guessed_seconds_ = 0;
   Longest longest_save_{0.8};
 };

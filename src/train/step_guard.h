@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-// Decides what becomes of a step whose loss and gradient norm are known. Every rank decides alike, from the same
-// totals. Mean and variance of the losses look back over about 50 steps; what is skipped does not enter them, and they
-// count once 100 have.
+// Decides whether a step updates the weights, by its loss and gradient norm. Every rank decides alike, from the same
+// totals. Mean and variance of the losses look back over about 50 steps; skipped steps do not enter, and nothing is a
+// spike before 100 have.
 class StepGuard {
  public:
   StepGuard(const GuardConfig& config, const LossHistory& history) : config_(config), history_(history) {}
@@ -16,14 +16,14 @@ class StepGuard {
   enum class Verdict {
     update,
     skip,     // the batch is used up, weights stay
-    stop,     // there were too many of these in a row, or the user wants none that is not finite
-    go_back,  // there were too many, and the user wants to leave them out
+    stop,     // too many skips in a row, or the user wants to stop at the first that is not finite
+    go_back,  // too many skips in a row, and the user wants to go back and leave them out
   };
   Verdict judge(std::int64_t step, double loss, double gradient_norm);
 
-  // Of the step judged last: by how many standard deviations a finite loss was above the mean, where that was too much.
+  // By how many standard deviations the loss of the last judged step was above the mean, if that was too much.
   const std::optional<double>& spike() const { return spike_; }
-  // With that step.
+  // The last judged step included.
   const LossHistory& history() const { return history_; }
 
  private:

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// What `context.validation` finds with the trained weights, and with their EMA where there is one. Nothing when the
-// trainers are to leave meanwhile, which `is_leaving` is asked, all trainers at the same place. Collective.
+// Runs `context.validation` with the trained weights, and with their EMA if there is one. Nothing if the trainers have
+// to leave meanwhile: `is_leaving` is asked on all trainers at the same places. Collective.
 std::optional<ValidationLosses> measure_validation_losses(const TrainerContext& context,
                                                           const std::function<bool()>& is_leaving);
 

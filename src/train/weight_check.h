@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// What several trainers hold can only differ if a machine is damaged: an AgreedError(suspect_node) that names the ranks
-// which hold something else. `step`: before whose update this is. Collective.
+// Compares what several trainers should hold alike, which can only differ if a machine is damaged:
+// AgreedError(suspect_node) naming the ranks that differ. `step`: whose update comes next. Collective.
 void compare_weights(const TrainerContext& context, std::int64_t step);
 
 }  // namespace millrace

@@ -11,16 +11,17 @@
 
 namespace millrace {
 
-// Section `autoencoder`: weights of the loss terms, each a mean per element, and what latents will be multiplied by.
+// Section `autoencoder`: weights of the loss terms (each a mean per element), and the scaling factor of the latents.
 struct AutoencoderConfig {
   double l1 = 1, mse = 1, kl = 1e-5;
   std::string scaling_factor = "auto";  // auto, measure, keep or a number
 
   void describe(config::Section& section);
   void check(config::Report& report) const;
-  // Whether it is that of the VAE that the run begins with.
+  // Whether the scaling factor stays that of the VAE the run starts from.
   bool keeps_scaling_factor(bool is_pretrained) const;
-  // The factor that is not measured: of `folder` (the VAE that the run begins with), or the given one.
+  // The scaling factor, unless it has to be measured: `folder`, that of the VAE the run starts from, or the number
+  // given.
   std::optional<double> chosen_scaling_factor(bool is_pretrained, double folder) const;
 };
 
@@ -38,7 +39,7 @@ class AutoencoderTask : public Task {
   };
   AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options);
 
-  bool next_batch(double seconds) override;  // reads here and now, however long it takes
+  bool next_batch(double seconds) override;  // reads synchronously; ignores `seconds`
   const std::vector<SampleRef>& refs() const override { return refs_; }
   std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
@@ -46,12 +47,12 @@ class AutoencoderTask : public Task {
   LossParts take_loss_parts() override;  // l1, mse, kl
   LedgerDelta take_ledger_delta() override;
 
-  // Standard deviation of the sampled latents over the present batch of all trainers: 1 / scaling_factor. No gradient.
+  // Standard deviation of the sampled latents over the present global batch; 1 / scaling_factor. No gradient.
   // Collective.
   double latent_deviation(const Group& trainers);
 
  private:
-  // Of part of the local batch, in double precision on the host.
+  // Latents of samples [begin, end) of the local batch: float64, on the host.
   torch::Tensor sampled_latents(std::int64_t begin, std::int64_t end);
   int local_batch_size() const { return static_cast<int>(options_.stripes.size()) * options_.samples_per_stripe; }
 
@@ -61,7 +62,7 @@ class AutoencoderTask : public Task {
   InterleavedReader samples_;
   std::vector<TransformedSample> local_batch_;
   std::vector<SampleRef> refs_;
-  torch::Tensor last_parts_, parts_;  // (3): of the last loss, of those that count
+  torch::Tensor last_parts_, parts_;  // (3): loss terms of the last loss; sums over the losses that count
 };
 
 }  // namespace millrace

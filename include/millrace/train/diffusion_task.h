@@ -11,22 +11,22 @@
 
 namespace millrace {
 
-// Training the U-Net on encoded samples.
+// Trains the U-Net on encoded samples.
 class DiffusionTask : public Task {
  public:
   struct Options {
     ObjectiveConfig objective;
     std::uint64_t seed = 0;
     int global_batch = 1;
-    int first_place = 0;                      // of this trainer's samples in the global batch
-    std::int64_t step = 0;                    // taken before
+    int first_place = 0;                      // index of this trainer's first sample in the global batch
+    std::int64_t step = 0;                    // the last one taken before
     LatentScale latent_scale;                 // of the VAE
     torch::Tensor null_text;                  // f16 (77, C)
-    std::optional<TextEncoder> text_encoder;  // where samples bring tokens: batch.micro rows at a time
+    std::optional<TextEncoder> text_encoder;  // if samples bring tokens; batch.micro rows at a time
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
-    std::vector<int> producers;  // rank among the producers, by position in the receiver's list
-    int slots = 0;               // HandoffSize's
+    std::vector<int> producers;  // index among all producers, by position in the receiver's list
+    int slots = 0;               // HandoffSize::slots
   };
   DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source, ParcelReceiver& receiver,
                 Options options);
@@ -45,11 +45,11 @@ class DiffusionTask : public Task {
   int producer_signal() override { return receiver_.signal_number(); }
 
  private:
-  // What the device gets of samples [begin, end) of a step's local batch, on its way.
+  // Samples [begin, end) of a step's local batch, being copied to the device.
   struct Sent {
     std::int64_t step = 0, begin = 0, end = 0;
     Upload moments;
-    Upload text;  // unless it has to be encoded first
+    Upload text;  // empty if it has to be encoded first
   };
   void send(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end);
   torch::Tensor take_text(Sent& sent);
@@ -63,13 +63,13 @@ class DiffusionTask : public Task {
   ParcelReceiver& receiver_;
   Options options_;
   EncodedBatch local_batch_;
-  std::optional<EncodedBatch> early_batch_;  // the next one, where it has arrived during a step
-  std::exception_ptr early_failure_;         // which came in its place
-  Sent sent_;                                // last
-  std::int64_t micro_batch_ = 0;             // samples that the first inputs of a step are asked for
-  std::int64_t end_ = 0;                     // of the last inputs
-  std::int64_t step_;                        // that the local batch belongs to
-  std::vector<std::int64_t> timesteps_;      // of its samples
+  std::optional<EncodedBatch> early_batch_;  // the next batch, if it has arrived during a step
+  std::exception_ptr early_failure_;         // the error that came instead
+  Sent sent_;                                // the last ones
+  std::int64_t micro_batch_ = 0;             // samples in the first inputs() of a step
+  std::int64_t end_ = 0;                     // `end` of the last inputs()
+  std::int64_t step_;                        // that of the local batch
+  std::vector<std::int64_t> timesteps_;      // of the local batch's samples
 };
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// What a loss is the weighted sum of, by name, before the weights.
+// The terms of a loss by name, before they are weighted; the loss is their weighted sum.
 using LossParts = std::vector<std::pair<std::string, double>>;
 
 }  // namespace millrace

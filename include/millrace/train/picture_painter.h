@@ -13,28 +13,29 @@
 namespace millrace {
 
 // Paints pictures of the same prompts and noise again and again: every trainer makes the latents of its share, the
-// first one decodes them.
+// first trainer decodes all.
 class PicturePainter {
  public:
   struct Options {
     Duration every = Duration::steps(1000);
     SamplingPlan sampling;
-    std::vector<std::string> prompts;        // of each picture; picture i begins with the noise of seed i
+    std::vector<std::string> prompts;        // one for each picture; picture i starts from the noise of seed i
     std::vector<std::int64_t> latent_shape;  // (C, h, w)
-    int batch_size = 1;                      // pictures that are made together
-    bool forward_is_collective = false;      // of the U-Net: no trainer can go on when one has failed in it
+    int batch_size = 1;                      // pictures sampled at once
+    bool forward_is_collective = false;      // the U-Net's: no trainer can go on after another one failed in it
   };
-  // `text` (2 N, 77, D), those of the negative prompts first; without guidance (N, 77, D). `vae`: of the first trainer.
+  // `text`: embeddings (2 N, 77, D), those of the negative prompts first; without guidance (N, 77, D). `vae`: used on
+  // the first trainer only.
   PicturePainter(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options);
 
   const Duration& every() const { return options_.every; }
   const std::vector<std::string>& prompts() const { return options_.prompts; }
-  // With the weights that the U-Net has: f32 latents (N, C, h, w) on the host of the first trainer, undefined
-  // elsewhere, and when all give up: `gives_up` is asked before each step of the sampler and once behind them, and must
-  // say yes on all trainers when it is asked with `true` on one. AgreedError when a trainer fails at its share.
-  // Collective.
+  // Paints with the present weights of the U-Net. Returns f32 latents (N, C, h, w) in host memory on the first trainer;
+  // undefined elsewhere, and everywhere if all give up. `gives_up` is asked before each sampling step and once after
+  // the last one; it must return true on all trainers if one of them passes `true`. AgreedError when a trainer fails at
+  // its share. Collective.
   torch::Tensor paint(const Group& trainers, const std::function<bool(bool)>& gives_up);
-  // On the first trainer.
+  // Only on the first trainer.
   std::vector<Image> decode(const torch::Tensor& latents);
 
  private:

@@ -6,13 +6,13 @@
 
 namespace millrace {
 
-// What the U-Net, whose weights are of `dtype`, answers to a micro-batch: (B, 4, h, w).
+// The U-Net's prediction for a micro-batch, (B, 4, h, w). `dtype`: of its weights.
 inline torch::Tensor predict(UNet2DConditionModel& unet, const StepInput& input, torch::Dtype dtype) {
   return unet->forward(input.noisy.to(dtype), input.timesteps, input.text.to(dtype));
 }
 
-// What prediction and loss need of a micro-batch, the U-Net's part in its `dtype`; and the micro-batch that has nothing
-// else.
+// The tensors of a micro-batch that prediction and loss need, the U-Net's inputs cast to `dtype`; and the reverse, a
+// StepInput with only these set.
 inline std::vector<torch::Tensor> pass_inputs(const StepInput& input, torch::Dtype dtype) {
   return {input.noisy.to(dtype), input.timesteps, input.text.to(dtype), input.target, input.weight};
 }

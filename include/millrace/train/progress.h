@@ -22,24 +22,24 @@ class Progress {
   struct Options {
     std::filesystem::path run_dir;
     std::int64_t resumed_step = 0;
-    bool begins_elsewhere = false;  // at another run's checkpoint
+    bool begins_elsewhere = false;  // from another run's checkpoint
     bool tensorboard = true, ids = false;
     double total_steps = 0;  // 0 = the duration is a time
     std::optional<std::filesystem::path> prometheus = std::nullopt;
-    const RunLease* lease = nullptr;  // nothing is written into files that go on once another instance has the folder
+    const RunLease* lease = nullptr;  // nothing is appended to files once another instance has the folder
   };
   explicit Progress(Options options);
   ~Progress();
 
   void ids(std::int64_t step, const std::vector<std::string>& ids);
   void metrics(const Metrics& metrics);
-  // RUN/KIND/step-00001000.png, and smaller in TensorBoard. Error(io). Returns the path.
+  // Writes RUN/KIND/step-00001000.png, and a smaller copy to TensorBoard. Returns the path. Error(io).
   std::filesystem::path picture(const std::string& kind, std::int64_t step, const Image& image);
-  // The run ends in order.
+  // Tells Prometheus that the run ended in order.
   void end();
   void flush();
-  // Also waits until the disk has the lines up to the checkpoint of this step, which no later life writes again. Warns
-  // when it begins to lack some.
+  // Also waits until the lines are on disk: no later life writes those up to the checkpoint of this step again. Warns
+  // when lines begin to be missing.
   void sync(std::int64_t step);
 
  private:

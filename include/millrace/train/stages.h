@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// What share of their time, 0..1, the stages of producers were at work or waited. Metrics and benchmarks spell one of
-// them `tokenise`: names that are written to files stay.
+// Fractions of time, 0..1, that the stages of producers worked or waited. Metrics and benchmarks write `tokenise`:
+// names in files never change.
 struct StageShares {
   double read = 0, decode = 0, transform = 0, tokenize = 0;  // of the reading threads
   double encode = 0, encode_wait = 0;                        // of the encoding thread; wait: for samples
@@ -21,7 +21,7 @@ StageShares shares_of(const ProducerReport& spent);
 // "read 2%, decode 31%, transform 12%, tokenize 0%; encode 97%, waits 1%; send 0%, waits 0%".
 std::string describe(const StageShares& shares);
 
-// What reading threads did most: "reading", "decoding", "resizing" or "tokenizing".
+// What reading threads spent most time on: "reading", "decoding", "resizing" or "tokenizing".
 std::string_view slowest_reading(const StageShares& shares);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 // The sections of the configuration that belong to the training loop.
 namespace millrace {
 
-// Where trainers may choose their micro-batch, `micro` is what they have chosen.
+// Section `batch` once `batch.micro=auto` has been resolved.
 struct BatchConfig {
   int global = 2048;
   int micro = 32;
@@ -30,7 +30,7 @@ struct CheckpointConfig {
 
 struct PicturesConfig {
   Duration every = Duration::steps(1000);
-  std::optional<std::string> prompts;  // file, one prompt a line
+  std::optional<std::string> prompts;  // file with one prompt a line
   int count = 8;
   int steps = 25;
   double guidance_scale = 7.5;
@@ -75,7 +75,7 @@ struct GuardConfig {
   double hang_seconds() const;  // of hang_timeout
 };
 
-// What the loop itself needs to know.
+// The settings of the loop itself.
 struct LoopConfig {
   std::string run_dir;
   Duration duration = Duration::steps(550000);
@@ -84,7 +84,7 @@ struct LoopConfig {
   LogConfig log;
   RecordConfig record;
   GuardConfig guard;
-  std::string losses_of;  // digest of the settings that decide what a usual loss is
+  std::string losses_of;  // digest of the settings that determine how large losses usually are
 };
 
 }  // namespace millrace

@@ -22,7 +22,7 @@
 
 namespace millrace {
 
-// Everything the loop works with; the same on every trainer but for the shards, the samples and the GPU.
+// What the loop works with; the same on every trainer except for shards, samples and GPU.
 struct TrainerContext {
   Task& task;
   ShardedModel& model;
@@ -38,11 +38,11 @@ struct TrainerContext {
   std::vector<RankOnHost> trainer_ranks = {}, producer_ranks = {};  // of the whole run
   std::string gpu_uuid = {};                                        // of this trainer's GPU, for NVML; empty = none
   const RunLease* lease = nullptr;
-  std::optional<std::string> resumed_from = {};  // checkpoint
+  std::optional<std::string> resumed_from = {};  // path of a checkpoint
   Validation* validation = nullptr;
   PicturePainter* painter = nullptr;
   bool cuda_graphs = false;
-  // What only the present weights tell, for a checkpoint's manifest. Collective over the trainers.
+  // Entries of a checkpoint's manifest that depend on the present weights. Collective over the trainers.
   std::function<nlohmann::json()> measure = {};
 
   bool is_root() const { return trainers.is_root(); }
