@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// Files of a published checkpoint that this rank reads back, in a thread; the destructor gives up. One that cannot be
-// read, which is tried for a while, is not called damaged for it.
+// Reads files of a published checkpoint back, in a thread; the destructor gives up. A file that cannot be read is tried
+// again for a while, and not called damaged for it.
 class ReadBack {
  public:
   ReadBack(std::filesystem::path checkpoint, std::vector<CheckpointFile> files);
@@ -18,11 +18,11 @@ class ReadBack {
   bool done() const { return done_; }
   void wait() { thread_.join(); }
   const std::filesystem::path& checkpoint() const { return checkpoint_; }
-  // What is wrong with the first file that is not as it was written, or that cannot be read; empty: nothing. After
-  // wait.
+  // What is wrong with the first file that is not as it was written, or that cannot be read; empty: nothing. Call after
+  // wait().
   const std::string& damage() const { return damage_; }
   const std::string& unreadable() const { return unreadable_; }
-  // That it took, with the pauses between attempts. After wait.
+  // Time it took, with the pauses between attempts. Call after wait().
   double seconds() const { return seconds_; }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// What a trainer's file of a checkpoint holds, and the copy of it in host memory that training cannot change any more.
+// The tensors in a trainer's file of a checkpoint, and a copy of them in host memory that training does not change.
 class Snapshot {
  public:
   // `kinds`: of the optimizer's state. Collective over the trainers.
@@ -26,10 +26,10 @@ class Snapshot {
     std::int64_t offset = 0;  // elements before it in the file
   };
   const std::vector<std::string>& kinds() const { return kinds_; }
-  // By key, which is their order in the file; empty for a trainer that writes none.
+  // By key, in the order of the file; empty for a trainer that writes none.
   const std::map<std::string, Entry>& entries() const { return entries_; }
-  // Host memory that `copy` needs on this rank, which is kept from one time to the next. Pinned where the state is on a
-  // GPU: LibTorch rounds such pieces up to a power of two.
+  // Host memory that `copy` needs on this rank; it is kept between saves. Pinned where the state is on a GPU: LibTorch
+  // rounds such pieces up to a power of two.
   std::uint64_t bytes(bool pinned) const;
   // Error(io) where that is refused: no fault of the node, as it would be in the middle of a step.
   void allocate(bool pinned);
@@ -37,7 +37,7 @@ class Snapshot {
   void copy(const ShardedAdamW& optimizer);
   // (n) fp32, a view into the copy.
   torch::Tensor copied(const Entry& entry) const;
-  // The same out of the optimizer, on the host; for a trainer whose file holds its own part alone.
+  // The same directly from the optimizer, on the host; for a trainer whose file holds its own part alone.
   static torch::Tensor present(const ShardedAdamW& optimizer, const Entry& entry);
 
  private:
@@ -56,7 +56,7 @@ class Snapshot {
   std::vector<std::string> kinds_;
   int trainer_;
   std::vector<int> mates_;                    // the trainers of the file
-  std::unique_ptr<Collectives> among_mates_;  // where files have several trainers
+  std::unique_ptr<Collectives> among_mates_;  // if files have several trainers
   std::map<std::string, Entry> entries_;
   std::int64_t file_elements_ = 0, passed_elements_ = 0;
   torch::Tensor file_, passed_;  // (file_elements_), (passed_elements_): the file; a mate's part on its way

@@ -7,10 +7,10 @@
 
 namespace millrace {
 
-// NOTE [Who writes what] A state of S shards is there R times, once in each replica. A checkpoint has at most
-// `max_files` files of tensors, each written by one trainer. If there are no more trainers than that, each writes one
-// R-th of its shard. Else only as many whole replicas write as there may be files; and where even one replica has too
-// many shards, neighbouring shards share a file, and the first of their trainers writes it for all.
+// NOTE [Who writes what] A state of S shards exists R times, once in each replica. A checkpoint has at most `max_files`
+// files of tensors, each written by one trainer. If there are no more trainers than that, each writes one R-th of its
+// shard. Otherwise only as many whole replicas write as there may be files; if even one replica has too many shards,
+// neighbouring shards share a file, which the first of their trainers writes for all.
 class FilePlan {
  public:
   FilePlan(const FlatLayout& layout, const ShardPlan& plan, int max_files);
@@ -19,12 +19,12 @@ class FilePlan {
   // The trainers whose parts are in a file, in order; the first of them writes it.
   std::vector<int> trainers_of(int file) const;
   int writer_of(int file) const { return trainers_of(file).front(); }
-  // Nothing for a trainer of a replica that does not write.
+  // The file that holds the part of a trainer; nothing if its replica does not write.
   std::optional<int> file_of(int trainer) const;
-  // What a trainer brings of each kind of state; nothing where file_of says nothing.
+  // The slices of each kind of state that a trainer contributes; none if it has no file.
   std::vector<Slice> part_of(int trainer) const;
-  // What a file holds of each kind of state, one slice per parameter, by name; `bucket` and `shard_offset` mean nothing
-  // there.
+  // The slices of each kind of state in a file, one per parameter, by name; their `bucket` and `shard_offset` mean
+  // nothing.
   std::vector<Slice> slices_of(int file) const;
 
  private:

@@ -14,7 +14,7 @@
 // its final name with a valid manifest is a checkpoint; anything else is not. docs/formats.md describes the bytes.
 namespace millrace {
 
-// A checkpoint cannot be read at present, which says nothing about it. The same on all ranks of a group.
+// A checkpoint cannot be read at present, which does not mean that it is damaged. Thrown on all ranks of a group.
 class UnreadableCheckpoint : public AgreedError {
  public:
   using AgreedError::AgreedError;
@@ -26,8 +26,9 @@ class CheckpointReader {
   // Checks everything, see `verify`. Error(io) names what is wrong; UnreadableCheckpoint.
   static CheckpointReader open(const std::filesystem::path& path);
   // The same on all ranks of a group: rank 0 reads the manifest, each of `verifiers` (all where there are none)
-  // verifies a share of the files, and all throw what one has found. Verifiers that restore it afterwards, and share
-  // the state as its writers did, up to 64 of them, find their part still in their node's memory. Collective.
+  // verifies a share of the files, and all throw what one has found. If up to 64 verifiers restore the checkpoint
+  // afterwards and split the state as its writers did, each finds its part still cached in its node's memory.
+  // Collective.
   static CheckpointReader open(const std::filesystem::path& path, const Group& group,
                                const std::vector<int>& verifiers = {});
 
@@ -47,26 +48,26 @@ class CheckpointReader {
 
  private:
   CheckpointReader(std::filesystem::path path, const std::string& manifest);
-  // Reads a file once, whole: its size and digest are the manifest's, what the manifest says is in it is there, and no
-  // number is NaN or infinite.
+  // Reads a whole file, once. Error(io) unless size and digest are those of the manifest, the tensors that the manifest
+  // names are there, and every number is finite.
   void verify(std::size_t file) const;
 
   std::filesystem::path path_;
   CheckpointManifest manifest_;
 };
 
-// Which of so many ranks verifies each file, in order: the files of tensors in equal runs.
+// For each file, in order, which of `ranks` ranks verifies it: files of tensors in equal runs, others rank 0.
 std::vector<int> verifiers_of(const std::vector<CheckpointFile>& files, int ranks);
 
-// A directory that looks like a checkpoint, newest first in lists.
+// A directory with a checkpoint's name. Lists have the newest first.
 struct CheckpointName {
   std::filesystem::path path;
   std::int64_t step = 0;
 };
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir);
 
-// The newest valid checkpoint of a run, of a step before `before` where that is given, verified as by `open`; broken
-// ones are reported and passed over. Nothing when the run has none; Error(io) when directories exist and none is valid,
+// The newest valid checkpoint of a run (of a step before `before`, if given), verified as by `open`; broken ones are
+// reported and passed over. Nothing when the run has none; Error(io) when directories exist and none is valid,
 // UnreadableCheckpoint when storage is away. Collective.
 std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group,
                                                 std::optional<std::int64_t> before = {},

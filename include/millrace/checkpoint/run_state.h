@@ -12,7 +12,7 @@ namespace millrace {
 
 // What the guard knows of the losses so far.
 struct LossHistory {
-  std::int64_t steps = 0;  // that were judged and not skipped
+  std::int64_t steps = 0;  // judged and not skipped
   double mean = 0, variance = 0;
   int skips_in_a_row = 0;
   std::int64_t first_skip = 0;  // step of the first of these
@@ -41,13 +41,13 @@ struct RunState {
   std::int64_t step = 0;     // optimizer steps taken
   std::int64_t samples = 0;  // samples used
   std::int64_t skipped = 0;  // steps whose update was left out
-  std::int64_t updates = 0;  // Adam's own count
+  std::int64_t updates = 0;  // Adam's own count of steps
   std::int64_t ema_updates = 0;
   double seconds = 0;  // spent in training, over all restarts
   LossHistory losses;
   std::vector<UsedUpSteps> used_up;
   StripeCursors cursors;  // of all stripes; empty at step 0
-  std::string ledger;     // of all producers: Ledger::state_json, on rank 0 of the trainers, and apart from to_json
+  std::string ledger;     // Ledger::state_json, on rank 0 of the trainers; not part of to_json
 
   RunPoint point() const { return {step, samples, seconds}; }
 
@@ -60,8 +60,8 @@ struct RunState {
 nlohmann::json to_json(const StripeCursors& cursors);
 StripeCursors cursors_from_json(const nlohmann::json& json);
 
-// Every step takes samples of every stripe. So between two checkpoints all `stripes` cursors move forward; anything
-// else would train samples again or leave some out after a resume, and must not be saved: Error(bug).
+// Error(bug) unless all `stripes` cursors moved forward between two checkpoints, as they do because every step takes
+// samples of every stripe. Otherwise a resume would repeat samples or leave some out.
 void check_all_moved(const StripeCursors& before, const StripeCursors& after, std::uint32_t stripes);
 
 }  // namespace millrace

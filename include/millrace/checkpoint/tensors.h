@@ -13,19 +13,19 @@
 
 namespace millrace {
 
-// The tensors of a checkpoint, which must outlive this. Opens its files when they are needed, one at a time, and reads
-// only what is asked for. Error(io) names file and tensor.
+// Reads tensors of a checkpoint, which must outlive this. Opens its files when they are needed, one at a time, and
+// reads only what is asked for. Error(io) names file and tensor.
 class CheckpointTensors {
  public:
   explicit CheckpointTensors(const CheckpointReader& checkpoint) : checkpoint_(checkpoint) {}
 
-  // Whole, fp32, in the module's order of dimensions.
+  // A whole tensor: fp32, in the module's order of dimensions.
   torch::Tensor tensor(const std::string& kind, const std::string& name);
-  // The elements of a slice. Error(io) when the checkpoint's tensor has another shape.
+  // Reads the elements of a slice. Error(io) when the checkpoint's tensor has another shape.
   void read(const std::string& kind, const Slice& slice, std::span<float> elements);
 
  private:
-  // Bytes of a tensor in its file.
+  // Where the bytes of a tensor are in its file.
   struct Place {
     std::uint64_t begin = 0, bytes = 0;
   };
@@ -34,7 +34,7 @@ class CheckpointTensors {
   Place open(std::size_t file, const std::string& key);
 
   const CheckpointReader& checkpoint_;
-  std::map<std::size_t, std::map<std::string, Place>> places_;  // of the files that were opened before
+  std::map<std::size_t, std::map<std::string, Place>> places_;  // of files opened before
   std::size_t file_number_ = 0;
   std::unique_ptr<InputFile> file_;
 };
