@@ -25,7 +25,8 @@ struct CachedPlace {
 
   bool rejected() const { return file == no_file; }
   RejectReason reason() const { return static_cast<RejectReason>(index); }
-  // Of several about one row, who was asked again, the lowest holds: what came in the end, then what will not change.
+  // Precedence among entries for one row, lowest first: a sample, a permanent rejection, one that may have been
+  // temporary.
   int standing() const { return !rejected() ? 0 : may_be_gone(reason()) ? 2 : 1; }
 };
 

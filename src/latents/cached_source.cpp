@@ -46,8 +46,8 @@ class CachedReader final : public SplitReader {
   }
 
  private:
-  // Of a row that is in no file. Who has read this archive alone is asked first: the other's word stands in one long
-  // file with those about all archives.
+  // Whether a row in no latent file lies past the archive's end. Asks the archive's own END first: MANIFEST.json is one
+  // large file for all archives.
   bool is_behind_end(std::uint64_t row) const {
     if (const auto end = cached_->end(); end && (original_ || row >= *end)) return row >= *end;
     const auto end = finished_end_();

@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// Notices a stripe that would search for ever. A broken archive may leave a stripe without samples for an epoch, and by
-// chance for several, so that nothing was accepted counts only once it has been so for three epochs and for every split
-// there is (or for so many that the rest will be no better).
+// Notices a stripe that would search for a sample for ever. A broken archive may leave a stripe without samples for an
+// epoch, and by chance for several; so it is an error only after three epochs without a sample, and once every split
+// there is has been tried (or so many that the rest will be no better).
 class EmptyStripeGuard {
  public:
   EmptyStripeGuard(const EpochOrder& order, std::uint32_t stripe) : order_(&order), stripe_(stripe) {}

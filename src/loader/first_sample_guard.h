@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-// Notices that a stream finds no sample to begin with: counts travel with samples, so that nobody else would judge its
-// rows (check_bad_share). Looks at the rows of all stripes as soon as it is known what becomes of them, and judges so
-// many, of so many archives, that these can be no unlucky ones of data that keep to data.max_bad_share.
+// Notices that a stream finds no first sample. Counts travel with samples, so nobody else would judge its rows
+// (check_bad_share). Looks at the rows of all stripes as soon as their outcome is known, and judges once there are so
+// many, of so many archives, that they cannot be mere bad luck in data that keep to data.max_bad_share.
 class FirstSampleGuard {
  public:
   FirstSampleGuard(const StripePlan& plan, double max_bad_share);
@@ -27,8 +27,8 @@ class FirstSampleGuard {
   void judge(const FilterWatch* filters, const std::string& section) const;
 
  private:
-  // So many bad rows tell that an archive is bad, fewer as much less: it has just begun, or is small. Not many, since a
-  // stripe that nobody waits for reads no further than its block.
+  // This many bad rows show that an archive is bad; fewer count for less: it has just begun, or is small. Not more,
+  // since a stripe that nobody waits for reads no further than its block.
   static constexpr std::int64_t telling_rows = 10;
   struct Rows {
     std::int64_t bad = 0, undecided = 0;

@@ -11,9 +11,9 @@
 // What a run reads and how it is cut into stripes: made once, the same on every rank.
 namespace millrace {
 
-inline constexpr int max_stripes = 512;  // of those that are planned; data.stripes may ask for more
+inline constexpr int max_stripes = 512;  // with data.stripes=auto; a number may be larger
 
-// The largest divisor of the global batch up to max_stripes: as many stripes as archives enough are cut into.
+// The largest divisor of the global batch up to max_stripes: the number of stripes if there are archives enough.
 int most_stripes(int global_batch);
 
 struct StripePlan {
@@ -22,18 +22,17 @@ struct StripePlan {
   bool operator==(const StripePlan&) const = default;
 };
 
-// S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
-// batch up to max_stripes for which every stripe gets a split. While archives are fewer than stripes, seekable ones are
-// cut into splits with rows in them; else each archive is one split, and nobody has looked whether it is empty.
-// Error(usage) when an explicit `wanted` does not divide the batch or cannot be fed.
+// Chooses the number of stripes by the global batch and the archives, never by the ranks: `wanted`, or the largest
+// divisor of the global batch up to max_stripes for which every stripe gets a split. If archives are fewer than
+// stripes, seekable ones are cut into splits that are not empty; else each archive is one split, and nobody has looked
+// whether it is empty. Error(usage) when an explicit `wanted` does not divide the batch or cannot be fed.
 StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest);
 
-// Stripes begin their epochs independently of each other, those with fewer splits earlier. When as many samples have
-// been given as there are rows, this share of the rows has not been seen yet (and as many twice), if all splits are of
-// one size.
+// Fraction of rows still unseen after as many samples as there are rows, if all splits are of one size; the same
+// fraction has then been seen twice. (Stripes with fewer splits begin their next epoch earlier.)
 double unseen_after_one_pass(const StripePlan& plan);
 
-// For one pass without batches: a stripe for each of `ranks`, or as many as can be fed, cut in the same way.
+// For one pass without batches: one stripe for each of `ranks`, or as many as can be fed, cut in the same way.
 StripePlan plan_shares(int ranks, const Manifest& manifest);
 
 // Manifest and plan as rank 0 made them, for the other ranks (so that a thousand ranks do not list one directory).

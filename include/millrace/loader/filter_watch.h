@@ -13,15 +13,15 @@
 
 namespace millrace {
 
-// Notices filters that keep nothing, such as those on a field with another name in this data set, and can tell which of
-// them drops how much. Warns once: after the first 1,000 rows. And once of filters that have become so: when of 10,000
-// rows more than 90 % are dropped, and of those before less than 80 % were, and at least twice as many kept. Safe to
-// use from several threads.
+// Notices filters that keep nothing, for instance because a field has another name in this data set, and can tell how
+// many rows each of them drops. Warns once, after the first 1,000 rows. Also warns once if filters begin to drop nearly
+// everything: more than 90 % of 10,000 rows, when of all rows before no more than 80 % were dropped and at least twice
+// as many kept. Safe to use from several threads.
 class FilterWatch {
  public:
   explicit FilterWatch(const Filter& filter) : filter_(filter), conditions_(filter.size()) {}
 
-  // A row with the metadata `json` was judged; one that is dropped again in a later pass counts once.
+  // A row with the metadata `json` was judged. One that is dropped again in a later pass counts once for report().
   void count(Filter::Verdict verdict, std::string_view json, std::uint64_t row_hash);
 
   // Each filter with the number of rows that it drops by itself and up to three values it saw in them; empty when a row

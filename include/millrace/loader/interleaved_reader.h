@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// How many samples of a stripe come in a row: those of `steps` training steps. On their way to a trainer each turn is a
+// How many samples of one stripe are taken in a row: those of `steps` training steps. Each such turn becomes one
 // parcel.
 struct TurnSize {
   int samples_per_step = 1;  // of one stripe
@@ -18,20 +18,20 @@ struct TurnSize {
   int samples() const { return samples_per_step * steps; }
 };
 
-// The samples of one stripe that come next.
+// The samples that come next, all of one stripe.
 struct Turn {
   std::uint32_t stripe = 0;
   int samples = 0;
 };
 
 // The order in which the stripes of one rank take turns: by the step that needs their samples first, then by stripe.
-// First turns serve 1, 2, ... `steps` steps from stripe to stripe, all later ones serve `steps`. So every step needs
-// a few new turns, instead of each n-th step all of them: trainers start sooner, and neither side waits in bursts.
+// The first turns of successive stripes serve 1, 2, ... `steps` steps, all later ones `steps`. So every step needs a
+// few new turns, rather than every n-th step all of them: trainers start sooner, and neither side waits in bursts.
 class TurnOrder {
  public:
   TurnOrder(const std::vector<std::uint32_t>& stripes, TurnSize size);
 
-  // There must be a stripe left.
+  // The next turn. There must be a stripe left.
   Turn next();
   // This stripe has no more samples.
   void remove(std::uint32_t stripe);
@@ -48,8 +48,8 @@ class TurnOrder {
   std::set<Due> due_;  // the next turn of every stripe
 };
 
-// A stream's samples in the order of their turns. It tells the stream `ahead` samples in advance which stripe's
-// sample comes, so that these are ready.
+// Reads a stream's samples in the order of their turns, and tells the stream `ahead` samples in advance which stripes
+// they come from, so that they are ready.
 class InterleavedReader {
  public:
   // The stream must own the stripes, and outlive this.

@@ -10,7 +10,7 @@
 #include "millrace/dataset/sample.h"
 #include "millrace/loader/data_plan.h"
 
-// What became of rows, on its way from those who read them to the ledger.
+// Outcomes of rows, on their way from those who read them to the ledger.
 namespace millrace {
 
 // Consecutive rows of one split (an index into the plan's splits) with one outcome: accepted, or the reason why not.
@@ -19,7 +19,7 @@ struct RowRun {
   std::uint64_t first = 0;
   std::uint32_t rows = 0;
   std::optional<RejectReason> reason;
-  bool cached = false;  // the reason was known to a latent cache
+  bool cached = false;  // a latent cache knew the reason
 };
 
 // An accepted sample whose encoding turned out not to be finite.
@@ -28,10 +28,10 @@ struct NonFiniteSample {
   std::uint32_t archive = 0;
 };
 
-// What producers saw since they last said so. Travels with parcels.
+// What producers have seen since their last report. Travels with parcels.
 class LedgerDelta {
  public:
-  // Row `row` of split `split` was accepted (no reason) or rejected, perhaps by what a latent cache knew.
+  // Row `row` of split `split` was accepted (no reason) or rejected; `cached`: a latent cache knew that.
   void add(std::uint32_t split, std::uint64_t row, std::optional<RejectReason> reason, bool cached = false);
   void add_non_finite(std::uint32_t archive, std::uint64_t sample_hash);
   void append(const LedgerDelta& later);
@@ -52,13 +52,13 @@ class LedgerDelta {
   std::vector<NonFiniteSample> non_finite_;
 };
 
-// A row of an archive, all splits counted.
+// `row` counts from the beginning of the archive, whatever its splits.
 struct RejectedRow {
   std::uint32_t archive = 0;
   std::uint64_t row = 0;
   RejectReason reason = RejectReason::decode_error;
 };
-// Those that no latent cache knew.
+// The rejected rows that no latent cache knew.
 std::vector<RejectedRow> fresh_rejections(const LedgerDelta& delta, const StripePlan& plan);
 
 }  // namespace millrace

@@ -18,13 +18,13 @@ namespace millrace {
 struct LoaderOptions {
   std::uint64_t seed = 0;                    // of order, crops and flips
   const ClipTokenizer* tokenizer = nullptr;  // must outlive the streams; null = no tokens
-  bool one_caption = false;                  // of several the same at each visit
+  bool one_caption = false;                  // of several captions, the same one in every epoch
   std::filesystem::path rejected = {};       // folder for the list of rejected rows; empty = no list
-  int rank = 0;                              // whose list that is
+  int rank = 0;                              // names the file of that list
 };
 
-// From the archives of a data plan to streams of transformed samples: filters, order, transforms and the list of
-// rejected rows, set up from the configuration in one place. One object, since the parts refer to each other.
+// Turns the archives of a data plan into streams of transformed samples: sets up filters, order, transforms and the
+// list of rejected rows from the configuration. One object, since the parts refer to each other.
 class SampleLoader {
  public:
   // `plan` must outlive the loader, and the loader its streams. Error(usage) for a filter that cannot be read.
@@ -48,7 +48,7 @@ class SampleLoader {
   std::optional<RejectedList> rejected_;
 };
 
-// Of training: threads as data.threads says, else `threads`; blocks of data.shuffle_block rows.
+// Stream options for training: data.threads threads, or `threads` if that is auto; blocks of data.shuffle_block rows.
 StreamOptions make_stream_options(const DataConfig& data, int threads);
 
 }  // namespace millrace

@@ -9,7 +9,7 @@
 // Every type of `data.train` but Parquet files of latents.
 namespace millrace {
 
-// list_archives, or the archives of the latent cache that `source` names.
+// list_archives(), or the archives of the latent cache that `source` names.
 Manifest make_manifest(const SourceConfig& source, bool allow_pipes);
 
 // The source that `config.type` names; `manifest` must outlive it. `resolution` is the side of synthetic images,

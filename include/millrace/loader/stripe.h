@@ -13,13 +13,13 @@
 
 // NOTE [Order by stripes]
 // A run has S stripes, constant over restarts. Every epoch a permutation keyed by (seed, epoch) assigns the splits to
-// the stripes; a stripe reads its splits in turn, drops what the filters drop, collects K of the other rows (fewer at
-// the end of an epoch, so epochs never mix), gives them out in a keyed order but for those that are rejected for any
-// other reason, and begins the next block: an endless sequence of samples that is a pure function of (seed, manifest,
-// S, K, filters, transform). Who reads a stripe, with how many threads, and what a cache knows already changes nothing.
-// The place in it is a StripeCursor: the first row of the current block and how many of its rows have been given out or
-// left out. Rows are shuffled as they are in the archive, so a block that waits holds files, not pixels, and a resumed
-// block decodes only what is left of it.
+// the stripes. A stripe reads its splits in turn, drops what the filters drop, collects a block of K of the other rows
+// (fewer at the end of an epoch, so epochs never mix), gives them out in a keyed order, leaving out those rejected for
+// any other reason, and begins the next block. So a stripe is an endless sequence of samples, a pure function of (seed,
+// manifest, S, K, filters, transform): who reads it, with how many threads, and what a cache already knows change
+// nothing. The position in it is a StripeCursor: the first row of the current block, and how many of its rows have been
+// given out or left out. Rows are shuffled as they are in the archive, so a block that waits holds files, not pixels,
+// and a resumed block decodes only what is left of it.
 namespace millrace {
 
 // Which splits a stripe reads in which epoch. Safe to use from several threads.
@@ -41,7 +41,7 @@ class EpochOrder {
   StripePlan plan_;
   mutable std::mutex mutex_;
   mutable std::vector<std::pair<std::uint32_t, Permutation>>
-      recent_;  // others are made again: with few rows a stripe is far ahead
+      recent_;  // others are recomputed: with few rows stripes are epochs apart
 };
 
 // A row of a stripe, or the end of one of its epochs.
@@ -68,13 +68,13 @@ class StripeReader {
   std::unique_ptr<SplitReader> reader_;
 };
 
-// A row of a block in the order of giving out: its place in reading order, and where the stripe stands after it.
+// A row of a block, in the order in which rows are given out: its index in reading order, and the cursor after it.
 struct GivenRow {
   std::uint32_t row = 0;
   StripeCursor after;
 };
-// How a block of `size` rows of a stripe is given out that begins at `start` (`start.given` of them are behind it
-// already) and is followed by `next`. The order is keyed by the place where the block begins.
+// The order in which a block of `size` rows is given out. It begins at `start` (`start.given` of its rows have been
+// given out already), and `next` follows it. The order is keyed by the place where the block begins.
 std::vector<GivenRow> plan_block(std::uint64_t seed, std::uint32_t stripe, std::uint32_t size,
                                  const StripeCursor& start, const StripeCursor& next);
 

@@ -18,9 +18,9 @@ struct StreamOptions {
   int threads = 1;                     // each reads and transforms
   std::uint32_t block = 1;             // rows of a stripe that are shuffled together
   std::uint32_t epochs = 0;            // passes over the data; 0 = without end
-  StorageRetry::Seconds retry_for{0};  // reads that fail for reasons of storage are tried again
-  RejectedList* rejected = nullptr;    // gets the bad rows; null = nobody wants them
-  double max_bad_share = 1;            // data.max_bad_share, of the rows before the first sample; 1 = these may be bad
+  StorageRetry::Seconds retry_for{0};  // for how long reads that fail because of storage are tried again
+  RejectedList* rejected = nullptr;    // gets the bad rows; null = no list
+  double max_bad_share = 1;            // data.max_bad_share, for the rows before the first sample; 1 = all may be bad
   std::string section = "data.train";  // of the data set, for messages
 };
 
@@ -28,26 +28,26 @@ struct StreamOptions {
 struct StreamStatistics {
   int threads = 0;
   double seconds = 0;       // of each thread
-  TransformSeconds busy;    // of all threads; what is left of threads x seconds they had nothing to do
-  double wait_seconds = 0;  // next() had to wait: the threads are the slower side
+  TransformSeconds busy;    // sum over the threads; for the rest of threads x seconds they were idle
+  double wait_seconds = 0;  // that next() had to wait for the threads
   std::uint64_t rows = 0, accepted = 0;
 };
 
-// The stripes that one producer owns, read and transformed by a pool of threads as far as samples are expected: memory
-// is bounded by a block of rows per stripe, as they are in the archive, and the expected samples. What next() returns
-// does not depend on the threads. One thread consumes.
+// Reads and transforms the stripes of one producer in a pool of threads, as far as samples are expected. Memory is
+// bounded by a block of rows per stripe, as they are in the archive, and the expected samples. What next() returns does
+// not depend on the threads. One thread consumes.
 class StripeStream {
  public:
-  // `order` and `source` must outlive the stream, as what `transforms` points to.
+  // `order`, `source` and what `transforms` points to must outlive the stream.
   StripeStream(const EpochOrder& order, const SampleSource& source, const TransformPipeline& transforms,
                const StreamOptions& options);
   StripeStream(StripeStream&&) noexcept;
   ~StripeStream();  // stops and joins the threads
 
-  // Takes a stripe over from `from` on.
+  // Begins to read a stripe at `from`.
   void add(std::uint32_t stripe, const StripeCursor& from);
 
-  // next() will be called for this stripe, once more than was said before: it is read and transformed as far as that.
+  // Announces one more call of next() for this stripe, so that its sample is read and transformed ahead.
   void expect(std::uint32_t stripe);
 
   // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker
@@ -55,19 +55,19 @@ class StripeStream {
   // nothing to accept.
   std::optional<TransformedSample> next(std::uint32_t stripe);
 
-  // Waits until next() has something to give at once, or to throw; false when `seconds` have passed or a signal asks to
-  // stop before that. For who has more to do than to wait, where filters drop all or storage is slow.
+  // Waits until next() would return or throw at once; false if `seconds` pass or a signal asks to stop before that. For
+  // callers that have other work while filters drop everything or storage is slow.
   bool wait(std::uint32_t stripe, double seconds);
 
-  // Nobody waits any longer for storage that stays away: next() throws ReadingStopped where it would. Safe to call from
-  // another thread.
+  // Ends the waiting for storage that does not answer: next() throws ReadingStopped instead. Safe to call from another
+  // thread.
   void end_retries();
 
-  // What became of the stripe's rows since the last call, as far as it fits: all rows up to the samples that next() has
-  // returned, once repeated calls give an empty one.
+  // Outcomes of the stripe's rows since the last call, up to `max_bytes` of them; call until it is empty to have all
+  // rows up to the samples that next() has returned.
   LedgerDelta take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes = SIZE_MAX);
 
-  // What the filters drop, where they have kept nothing so far; else empty.
+  // How many rows each filter drops, if no row was kept so far; else empty.
   std::string filter_report() const;
 
   StreamStatistics statistics() const;

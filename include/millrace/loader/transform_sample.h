@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-// What makes an archive's sample ready for the encoders.
+// How a sample of an archive is made ready for the encoders.
 struct TransformPipeline {
   std::uint64_t seed = 0;  // of crops and flips
   ImageConfig images;
@@ -24,12 +24,12 @@ struct TransformPipeline {
   const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
   const Filter* filter = nullptr;            // null = keep all
   FilterWatch* filter_watch = nullptr;       // null = nobody watches
-  bool one_caption = false;                  // of several the same at each visit
-  StorageRetry* retry = nullptr;             // for images that lists name; null = a StorageError is thrown
+  bool one_caption = false;                  // of several captions, the same one in every epoch
+  StorageRetry* retry = nullptr;             // for images that lists name; null = StorageErrors are thrown
   EnlargedWatch* enlarged_watch = nullptr;   // null = nobody watches
 };
 
-// Where the time of samples goes; summed over samples and threads.
+// Time spent on samples, by stage; summed over samples and threads.
 struct TransformSeconds {
   double read = 0;  // bytes from an archive, or of an image that a list names; the filters
   double decode = 0;
@@ -40,11 +40,13 @@ struct TransformSeconds {
   void add(const TransformSeconds& other, double factor = 1);
 };
 
-// What the filters say of a sample, before anything is decoded: the reason why not, and what is to be said of it.
+// Applies the filters to a sample before anything is decoded: nothing if it is kept, else why it is rejected, and a
+// detail.
 std::optional<std::pair<RejectReason, std::string>> judge_metadata(const RawSample& sample,
                                                                    const TransformPipeline& transforms);
 
-// A row without an image that the filters drop is filtered, as one with an image is.
+// If the filters drop a row that was rejected, for lack of an image say, it counts as filtered, as a row with an image
+// would.
 void judge_rejected(Rejected& rejected, const TransformPipeline& transforms);
 
 // Decode, transform, tokenize: every way to fail is a Rejected. Adds the time it took to `spent`.

@@ -15,7 +15,7 @@ struct BenchLine {
   std::string place;  // "FILE, line N"
 };
 
-// Empty, or `fallback`, where the line has no such field.
+// "" if the line has no such field.
 std::string text_in(const BenchLine& line, const char* key) {
   const auto found = line.json.find(key);
   if (found == line.json.end()) return "";
