@@ -3,8 +3,8 @@
 
 namespace millrace {
 
-// When buckets have all their gradients, and in which order they are reduced: from the last to the first. Collectives
-// need one order of calls on all ranks, and autograd does not promise one.
+// Tracks when buckets have all their gradients, and the order in which they are reduced: from the last to the first.
+// Collectives need one order of calls on all ranks, and autograd does not promise one.
 class BucketOrder {
  public:
   // `gradients[b]`: the gradients that arrive in bucket b in one backward pass.
@@ -12,10 +12,10 @@ class BucketOrder {
 
   // Begins a round of that many backward passes.
   void begin(int backwards);
-  // A gradient has arrived in this bucket. The buckets that are to be reduced now, in this order. Error(bug) for one
-  // gradient too many.
+  // A gradient has arrived in this bucket. Returns the buckets to reduce now, in order. Error(bug) for one gradient too
+  // many.
   std::vector<int> arrived(int bucket);
-  // The buckets that still lack gradients, or wait for one that does, in their order; none is left afterwards.
+  // The remaining buckets, which lack gradients or wait for one that does, in order; none is left afterwards.
   std::vector<int> rest();
 
  private:

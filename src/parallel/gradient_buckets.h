@@ -27,18 +27,18 @@ class GradientBuckets {
   GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16, torch::Device device);
 
   void begin(int backwards);
-  // Of the layout's parameter of this index.
+  // Adds a gradient of the layout's parameter of this index.
   void take(int parameter, const torch::Tensor& gradient);
-  // A pass has added a gradient of every parameter to the sums by itself, as one that `take` was called in before.
+  // A replayed CUDA graph has added a gradient of every parameter to the sums, as the pass did that was recorded.
   void repeat();
-  // Whether every parameter has had as many gradients as every other.
+  // Whether all parameters have had equally many gradients.
   bool is_level() const;
   void finish(const std::function<void()>& meanwhile);
 
   const torch::Tensor& shard(int bucket) const { return shards_[bucket]; }
   const std::vector<torch::Tensor>& shards() const { return shards_; }
 
-  // Split buckets that have memory at once, at most: on a device one fills while the sum of another is under way.
+  // How many split buckets have memory at once, at most: on a device one fills while the sum of another is under way.
   static constexpr std::size_t most_at_once(bool transfers_later) { return transfers_later ? 2 : 1; }
 
  private:

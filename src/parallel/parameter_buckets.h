@@ -19,26 +19,26 @@ class ParameterBuckets {
  public:
   explicit ParameterBuckets(const ShardGroups& groups) : groups_(groups) {}
 
-  // The next bucket: zeros, whole.
+  // Adds a bucket: zeros, whole.
   const torch::Tensor& add(std::int64_t elements, const torch::TensorOptions& options);
-  // Its contents are there. Where the plan splits parameters the own shard is all that is kept of them.
+  // The contents of the bucket are complete. If the plan splits parameters, only the own shard of them is kept.
   void keep(int bucket);
 
   int count() const { return static_cast<int>(buckets_.size()); }
-  // Is to be read when it has been provided only.
+  // Read it only after provide().
   const torch::Tensor& bucket(int b) const { return buckets_[b]; }
-  // This rank's part. `finish_gathers` comes before it is written to, `publish` after that.
+  // This rank's part. Call finish_gathers() before writing to it, publish() afterwards.
   const torch::Tensor& shard(int b) const { return shards_[b]; }
 
-  // What is computed from now on finds the bucket whole. Collective where the plan splits parameters.
+  // Makes the bucket whole for what is computed from now on. Collective if the plan splits parameters.
   void provide(int b);
-  // Gathers that are under way end first: they read the shards, and may write the own part of a bucket back to where it
-  // was read.
+  // Completes gathers under way: they read the shards, and may write the own part of a bucket back to where it was
+  // read.
   void finish_gathers();
-  // What was written to the shards is what will be provided. Collective.
+  // Makes what was written to the shards the contents of the buckets. Collective.
   void publish();
 
-  // Split buckets that have memory at once, at most. A layer's weight and bias may lie in two (nn::Layer).
+  // How many split buckets have memory at once, at most. A layer's weight and bias may lie in two (nn::Layer).
   static constexpr std::size_t whole_at_once = 2;
   static constexpr std::size_t most_at_once(bool transfers_later) { return whole_at_once + (transfers_later ? 1 : 0); }
 

@@ -10,20 +10,20 @@
 
 namespace millrace {
 
-// With whom a trainer shares what, and how tensors travel there.
+// With whom a trainer shares shards and sums, and the transfers between them.
 struct ShardGroups {
   // Collective.
   ShardGroups(const ShardPlan& plan, const Group& trainers, const MakeCollectives& make);
 
-  // Whether there is anybody to share with.
+  // Whether there are other trainers.
   bool is_shared() const { return within_replica || across_replicas; }
-  // Whether what trainers of a replica send each other may still be under way when the call returns.
+  // Whether transfers within a replica may still be under way when the call returns.
   bool transfers_later() const { return within_replica && !within_replica->is_done_at_once(); }
-  // The same of a sum, to which all replicas add.
+  // The same for a sum, to which all replicas add.
   bool sums_later() const { return transfers_later() || (across_replicas && !across_replicas->is_done_at_once()); }
   // This trainer's part of a bucket, a view.
   torch::Tensor shard_of(const torch::Tensor& bucket) const;
-  // A place in the order of transfers.
+  // A position in the sequence of transfers.
   struct Mark {
     Collectives::Mark within = 0, across = 0;
   };
@@ -34,7 +34,7 @@ struct ShardGroups {
   // Each bucket := the shards of all; several are one transfer.
   Mark gather(std::span<const torch::Tensor> shards, std::span<const torch::Tensor> buckets) const;
 
-  // Behind all that was started.
+  // The position after all transfers started so far.
   Mark mark() const;
   // What is computed from now on waits for the transfers before the mark (comm/collectives.h).
   void join(const Mark& mark) const;

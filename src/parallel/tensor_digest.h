@@ -14,7 +14,8 @@ std::string digest_of(std::span<const torch::Tensor> tensors);
 // Sum of word i times 2 i + 1, modulo 2^64: odd factors, so that no single change is lost. Of a flat tensor, on its
 // device: ().
 torch::Tensor checksum_of(const torch::Tensor& flat);
-// After rank 0 has sent these weights: Error(suspect_node) on all ranks where any of them holds others now. Collective.
+// Call after rank 0 has sent these weights: Error(suspect_node) on all ranks if any of them holds other ones.
+// Collective.
 void check_arrival(const Group& trainers, std::span<const torch::Tensor> weights);
 
 }  // namespace millrace

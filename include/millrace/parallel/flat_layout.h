@@ -49,7 +49,7 @@ struct Slice {
 
 // What shard `shard` holds, in order; over all shards every element of every parameter occurs exactly once.
 std::vector<Slice> slices_of_shard(const FlatLayout& layout, int shard);
-// The elements that fall to part `index` when a row of slices is cut into `parts` that differ by one element at most.
+// Part `index` when `slices` are cut into `parts` parts whose sizes differ by one element at most.
 std::vector<Slice> equal_part(const std::vector<Slice>& slices, int index, int parts);
 
 }  // namespace millrace

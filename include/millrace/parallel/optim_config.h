@@ -33,27 +33,28 @@ struct EmaConfig {
   void describe(config::Section& section);
 };
 
-// The learning rate with all durations turned into steps of the present batch.
+// The schedule of the learning rate, with all durations in steps of the present batch.
 struct LrSchedule {
   Schedule schedule = Schedule::constant;
   double lr = 0;
   double warmup_steps = 0;
   double total_steps = 0;  // unused by constant
-  // For what is given in samples, which a run may have trained by batches of other sizes before: see learning_rate.
+  // Durations given in samples are counted in samples, since the run may have had other batch sizes before: see
+  // learning_rate.
   std::int64_t global_batch = 1;
   bool warmup_in_samples = false, total_in_samples = false;
 };
 
-// A duration that it needs in steps must not be a time: Error(bug), since the check of the settings comes before.
+// Error(bug) if it needs the steps of a duration that is a time: the check of the settings comes before.
 LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch);
 
-// Of step n = 1, 2, ..., the last of whose samples is the run's `samples`-th.
+// The rate of step n = 1, 2, ..., whose last sample is the `samples`-th of the run.
 double learning_rate(const LrSchedule& schedule, std::int64_t step, std::int64_t samples);
 
-// Of EMA update n = 1, 2, ...: with warm-up diffusers' EMAModel rule.
+// The decay of EMA update n = 1, 2, ...; with warm-up by the rule of diffusers' EMAModel.
 double ema_decay(const EmaConfig& config, std::int64_t update);
 
-// What gradients are multiplied with, as clip_grad_norm_: min(1, clip / (norm + 1e-6)); 1 without clip.
+// The factor for gradients, as in clip_grad_norm_: min(1, clip / (norm + 1e-6)); 1 without clip.
 double clip_factor(const std::optional<double>& clip, double gradient_norm);
 
 }  // namespace millrace

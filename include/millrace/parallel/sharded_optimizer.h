@@ -20,12 +20,12 @@ namespace millrace {
 // float32; the master weights are the model's own parameters when these are float32.
 class ShardedAdamW {
  public:
-  // Starts both the masters and the EMA from the model's present weights, which are rounded where it has another dtype
-  // (`start_from` knows better). The model must outlive the optimizer.
+  // Starts both the masters and the EMA from the model's present weights, which have been rounded unless it is float32
+  // (see start_from). The model must outlive the optimizer.
   ShardedAdamW(ShardedModel& model, const OptimConfig& config, const EmaConfig& ema);
 
   // One update of weights, moments and EMA from the reduced gradients times `gradient_scale` (the clip factor), then
-  // publishes the weights. Collective. A skipped step is one for which this is not called.
+  // publishes the weights. Collective. Not called for a skipped step.
   void step(double lr, double gradient_scale = 1.0);
 
   // Updates so far; together with `state` all that a checkpoint needs.
@@ -33,25 +33,26 @@ class ShardedAdamW {
   std::int64_t ema_updates() const { return ema_updates_; }
   void set_updates(std::int64_t updates, std::int64_t ema_updates);
 
-  // Starts the masters and the EMA from the float32 weights that rank 0's model had before it was cast. `originals`: by
-  // name, contiguous memory on the host with nothing of the model's in it, which rank 0's overwrite on the other ranks;
-  // lets go of them. Collective; Error(suspect_node) on all ranks when they do not arrive as they were.
+  // Starts the masters and the EMA from the float32 weights that rank 0's model had before it was cast; does nothing
+  // for a float32 model. `originals`: these weights by name, contiguous, on the host, sharing no memory with the model;
+  // those of rank 0 replace the other ranks'. Collective; Error(suspect_node) on all ranks when they do not arrive as
+  // they were.
   void start_from(std::map<std::string, torch::Tensor> originals);
-  // Starts the EMA from other weights than the model's, those of rank 0 likewise. They are an average already, of
-  // `updates` (rank 0's counts); where nobody knows it goes on as after `many_ema_updates`, behind any warm-up.
+  // Starts the EMA from rank 0's `weights` (given as for start_from), an average of `updates` updates. If unknown,
+  // continues as after `many_ema_updates`, i.e. past any warm-up.
   static constexpr std::int64_t many_ema_updates = std::int64_t{1} << 40;
   void start_ema_from(std::map<std::string, torch::Tensor> weights, std::optional<std::int64_t> updates = {});
   // Puts the elements of a slice (flat_layout.h), float32, into host memory.
   using ReadSlice = std::function<void(const Slice& slice, std::span<float> elements)>;
-  // Fills one kind of state. Of replicas each reads a part of their shard (equal_part), and they share it.
-  // `publish_weights` makes new weights count. Collective; what `read` throws on a rank is thrown on all.
+  // Fills one kind of state. Each replica reads a part of its shard (equal_part), and they exchange the parts. Call
+  // publish_weights() after new weights. Collective; what `read` throws on a rank is thrown on all.
   void load(const std::string& kind, const ReadSlice& read);
 
   // "weights", "exp_avg", "exp_avg_sq" and, when enabled, "ema": this rank's shard of every bucket, float32, laid out
-  // as slices_of_shard(model.layout(), model.shard()) says. Tensors may be written to; `publish_weights` then makes it
-  // count.
+  // as slices_of_shard(model.layout(), model.shard()) says. Tensors may be written to; call publish_weights()
+  // afterwards.
   const std::map<std::string, std::vector<torch::Tensor>>& state() const { return state_; }
-  // What is held of a slice of them, a view.
+  // The elements of a slice of this rank's shard, a view.
   torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
   bool has_ema() const { return state_.contains("ema"); }
   // Casts the master weights into the parameter shards, which the next forward pass then uses on every rank.
@@ -67,9 +68,9 @@ class ShardedAdamW {
     hide_ema();
   }
 
-  // Trainers that hold something else than the others who should hold the same (`outvoted`): the parameters, except
-  // where these are split, and a shard's replicas its masters, moments and EMA. Before a step the parameters are still
-  // those that its gradients were computed with. Collective.
+  // Trainers whose state differs although it should be equal (outvoted.h): parameters on all trainers, unless they are
+  // split; masters, moments and EMA on the replicas of a shard. Call before a step, when the parameters are still those
+  // that its gradients were computed with. Collective.
   Outvoted differing_trainers() const;
 
  private:

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// A contiguous tensor as Collectives take it: float32 and bfloat16 can be added up, others are bytes to them.
+// A contiguous tensor as a Buffer: float32 and bfloat16 can be summed, others are mere bytes.
 Buffer buffer_of(const torch::Tensor& tensor);
 
 }  // namespace millrace
