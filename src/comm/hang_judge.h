@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// What a rank says of itself.
+// What a rank says about itself.
 struct Sign {
   std::string phase;
   std::string awaited;  // the collective in which it waits for others; empty = none
@@ -16,12 +16,12 @@ struct Sign {
   double slow_step_seconds = 0;  // SlowStep::seconds, over all ranks where rank 0 says it
 };
 
-// How long the slowest of the recent steps of this process took, as somebody sees it who looks now and then. One slow
-// step is forgotten over some hundred others. Times are seconds on one clock.
+// How long the slowest of this process's recent steps took, as seen by somebody who looks now and then. A slow step is
+// forgotten over some hundred others. Times are seconds on one clock.
 class SlowStep {
  public:
   void look(const std::string& phase, std::int64_t step, double now);
-  // The step that is under way does not count: the clock has stood, or nobody has looked.
+  // The present step does not count: the clock has stood, or nobody has looked.
   void pass_over(double now);
   double seconds() const;  // 0 = too few steps so far
 
@@ -45,19 +45,19 @@ class HangJudge {
   // `self`: the rank that judges.
   HangJudge(int self, std::vector<std::string> hosts, double limit_seconds);
 
-  // Signs of this rank itself count too: for what the run does.
+  // Signs of this rank itself count too: they tell what the run does.
   void hear(int rank, const Sign& sign, double now);
   // Nobody was silent, or stood still, before `now`: this rank itself was not running.
   void restart(double now);
 
-  // Of several, one that is silent, since the others may wait for it outside of collectives; of those, the one for
-  // longest.
+  // The worst suspect: one that is silent rather than one that stands still, since the others may wait for it outside
+  // of collectives; of those the one for longest.
   std::optional<Standstill> find(double now) const;
-  // Of this rank alone.
+  // Judges this rank alone.
   std::optional<Standstill> judge(int rank, double now) const { return judge(rank, now, step_limit()); }
 
   double slow_step_seconds() const;      // of all ranks that were heard of
-  std::vector<int> never_heard() const;  // ranks of whom nothing has come so far: nobody can judge them
+  std::vector<int> never_heard() const;  // ranks that have sent nothing so far: nobody can judge them
   const Sign* sign_of(int rank) const;
 
  private:

@@ -11,7 +11,7 @@
 // Work that any rank may fail at, so that all continue or none.
 namespace millrace {
 
-// What `agree` throws: every rank of `group` throws the same at the same place.
+// What agree() throws: every rank of `group` throws the same at the same place.
 class AgreedError : public Error {
  public:
   AgreedError(const Error& error, Group group) : Error(error), group_(std::move(group)) {}
@@ -22,18 +22,18 @@ class AgreedError : public Error {
   Group group_;
 };
 
-// An error that another rank has told this one of: that rank prints it and ends all.
+// An error that another rank has reported to this one; that rank prints it and ends the run.
 class RelayedError : public Error {
  public:
   using Error::Error;
 };
 
-// Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank in
-// the world named. One of a rank's own node (comm/fault.h) is also written to its fault file.
+// Throws on every rank if any rank brings an error: that of the lowest such rank, whose world rank is named unless it
+// is rank 0 of the group. An error of a rank's own node (comm/fault.h) is also written to its fault file. Collective.
 void agree(const Group& group, const std::optional<Error>& error);
 
-// The exception that is being handled, as an Error: one of the file system, or of a thread that the system refuses, is
-// of Exit::io, any other foreign one a bug.
+// The exception that is being handled, as an Error. Exceptions of the file system, and a thread that the system
+// refuses, become Exit::io; other foreign ones what translate_foreign_errors makes of them, else a bug.
 Error present_error();
 
 // Runs `f` on every rank; when it throws on some, all throw the error of the lowest of these. `f` must not communicate:
@@ -64,7 +64,7 @@ void on_root(const Group& group, F&& f) {
   });
 }
 
-// What `f`, run on rank 0 alone, returns there: a bool or a text. Its error is thrown on all ranks.
+// Runs `f` on rank 0 alone and returns its result, a bool or a string, on all ranks. Its error is thrown on all ranks.
 template <class F>
 auto broadcast_from_root(const Group& group, F&& f) {
   std::invoke_result_t<F> known{};

@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-// The pause between two looks at something that MPI moves only while we look. First it only yields, because the other
-// side usually answers soon and a nap would slow down messages that are moving; after 20 ms it naps, so that a long
-// wait leaves the core to others.
+// The pause between two polls of something that MPI moves only while it is polled. At first it only yields, because the
+// other side usually answers soon and a nap would slow down messages that are moving; after 20 ms it naps, so that a
+// long wait leaves the core to others.
 class Backoff {
  public:
   void pause() {
@@ -23,7 +23,7 @@ class Backoff {
   }
   // Since construction.
   double seconds() const { return watch_.seconds(); }
-  // Of these, what counts against those that are waited for.
+  // The part of these that counts towards a time limit (awake_seconds in core/stopwatch.h).
   double awake_seconds() const { return awake_seconds_; }
 
  private:

@@ -12,7 +12,7 @@ namespace millrace {
 enum class WireType { f32, bf16, byte };
 std::size_t bytes_of(WireType type);
 
-// Elements in host or in device memory, as the maker of the collectives says.
+// Elements in host or device memory, whichever the collectives are made for.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
@@ -26,8 +26,8 @@ struct Buffer {
 Buffer buffer_of(std::span<float> data);
 
 // Moves whole tensors between the ranks of a group. Same order of calls on every rank, from one thread at a time. In
-// host memory a call returns when it is done. In device memory it only starts, behind what the device was given before
-// the call: `join` orders what the device is given afterwards.
+// host memory a call returns when it is done. In device memory it only starts a transfer, after the work that the
+// device was given before; join() makes later work wait for it.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -42,18 +42,18 @@ class Collectives {
   // `all` is size() equal parts; part r := rank r's `own`. `own` is that part of `all` or a buffer apart.
   virtual void all_gather(Buffer own, Buffer all) = 0;
   virtual void broadcast(Buffer data, int root = 0) = 0;
-  // What `calls` starts is one transfer, which costs the host a single start: they are there together.
+  // Makes one transfer of all that `calls` starts, which costs the host a single launch; they complete together.
   virtual void together(const std::function<void()>& calls) { calls(); }
 
-  // Whether calls return when they are done; what follows has nothing to do then.
+  // Whether calls return only when they are done; mark, join and wait then have nothing to do.
   virtual bool is_done_at_once() const { return true; }
-  // A place in the order of transfers: behind all that were started so far.
+  // A position in the sequence of transfers: after all that were started so far.
   using Mark = std::uint64_t;
   virtual Mark mark() { return 0; }
-  // What the device is given from now on waits for the transfers before the mark: it may read what they bring and write
-  // to what they take.
+  // What the device is given from now on waits for the transfers before the mark, so it may read their results and
+  // overwrite their inputs.
   virtual void join(Mark) {}
-  // The host waits until all that was started is done, and calls `meanwhile` again and again while its own device still
+  // The host waits until all transfers are done, and calls `meanwhile` again and again while its own device still
   // computes what others wait for. Error(suspect_node) when that takes longer than the group's time limit.
   virtual void wait([[maybe_unused]] const std::function<void()>& meanwhile) {}
   void wait() {
@@ -63,20 +63,20 @@ class Collectives {
 
 using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Group&)>;
 
-// Host memory: through MPI, or for a group of one without it. Ranks add in their order, in float32 also where the
-// elements are bf16, which are rounded once: a sum depends on the number of ranks alone, is the same on all ranks, and
-// all_reduce_sum gives what reduce_scatter_sum gives. Collective.
+// Host memory: through MPI, or without it for a group of one. Sums are made in rank order and in float32; bf16 elements
+// are rounded once. So a sum depends on the number of ranks alone, is the same on all ranks, and all_reduce_sum gives
+// what reduce_scatter_sum gives. Collective.
 std::unique_ptr<Collectives> make_host_collectives(const Group& group);
 
-// Memory of GPU `device`, through NCCL. `compute_stream(device)`, a cudaStream_t, is asked at every call: the transfer
-// waits for what that stream holds then, and `join` makes it wait for transfers. Sums depend on NCCL's choice of
-// algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(suspect_node)
-// where CUDA or NCCL fails, or the others do not come within the group's time limit. Collective.
+// Memory of GPU `device`, through NCCL. `compute_stream(device)`, a cudaStream_t, is asked for at every call: the
+// transfer waits for what that stream holds then, and join() makes that stream wait for transfers. Sums depend on
+// NCCL's choice of algorithm. Error(usage) on all ranks if two share a GPU, and in a build without CUDA;
+// Error(suspect_node) if CUDA or NCCL fails, or the others do not come within the group's time limit. Collective.
 std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
                                                      void* (*compute_stream)(int device));
 
-// What NCCL last had to complain of in this process: the reason, where the host waits for a GPU that waits for a
-// transfer. Empty where it had nothing.
+// The last complaint of NCCL in this process, which explains why the host waits for a GPU that waits for a transfer;
+// empty if there was none.
 std::string last_words_of_devices();
 
 }  // namespace millrace

@@ -37,12 +37,12 @@ class Group {
   void barrier() const;
   void broadcast(std::span<std::byte> bytes, int root = 0) const;
   std::string broadcast(std::string text, int root = 0) const;
-  // Results have the same bits on every rank, which may decide by them.
+  // Results have the same bits on every rank, so ranks may base decisions on them.
   void all_reduce_sum(std::span<double> values) const;
   void all_reduce_max(std::span<double> values) const;
   void all_reduce_sum(std::span<std::int64_t> values) const;
   void all_reduce_max(std::span<std::int64_t> values) const;
-  // Of one number of each rank the largest, the smallest; whether any rank says so.
+  // The largest or smallest of one number per rank; whether any rank says true.
   std::int64_t largest(std::int64_t mine) const;
   std::int64_t smallest(std::int64_t mine) const { return -largest(-mine); }
   bool any(bool mine) const { return largest(mine ? 1 : 0) != 0; }
@@ -50,8 +50,8 @@ class Group {
   std::vector<std::string> gather_strings(const std::string& mine) const;
   std::vector<std::string> all_gather_strings(const std::string& mine) const;
 
-  // Point to point (transfer.h). The memory must outlive the transfer; `owner` keeps it where it cannot know for how
-  // long that is.
+  // Point to point (transfer.h). The memory must outlive the transfer; `owner` keeps it alive where the caller cannot
+  // know for how long that is.
   Transfer receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner = {}) const;
   Transfer sender(int to, int tag, std::span<const std::byte> from) const;
 

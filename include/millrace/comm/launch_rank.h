@@ -4,15 +4,15 @@
 
 namespace millrace {
 
-// What launchers put into the environment, which is known before MPI is.
+// What launchers put into the environment, which is known before MPI is initialized.
 
-// This process's rank; nothing for a process that nobody launched.
+// This process's rank; nothing if no launcher started it.
 std::optional<std::string> launch_rank();
 
-// Also where nobody launched it.
+// Whether this is rank 0; also true without a launcher.
 bool is_first_process();
 
-// Whether a launcher started it from which an MPI library learns where the others are. srun is one only with a plug-in.
+// Whether its launcher tells an MPI library where the other processes are; srun does so only with an MPI plug-in.
 bool is_launched_for_mpi();
 
 // How many processes were started together; 0: the launcher does not say.

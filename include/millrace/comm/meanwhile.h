@@ -3,8 +3,9 @@
 
 namespace millrace {
 
-// As long as it lives, this thread calls `work` again and again while it waits for other ranks; one at a time. For what
-// cannot wait for the slowest of them. What `work` throws ends the wait; it must not call MPI.
+// While this object lives, its thread calls `work` again and again whenever it waits for other ranks: for work that
+// cannot wait for the slowest of them. One such object per thread at a time. What `work` throws ends the wait; it must
+// not call MPI.
 class Meanwhile {
  public:
   explicit Meanwhile(std::function<void()> work);

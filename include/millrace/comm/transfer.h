@@ -4,12 +4,13 @@
 
 namespace millrace {
 
-// Of the largest message: MPI's counts are ints.
+// Size of the largest message: MPI's counts are ints.
 inline constexpr std::size_t message_bytes = std::size_t{1} << 30;
 
 // One message between two ranks of a Group that can be started again and again over the same memory. Move only; the
 // destructor cancels a pending receive, waiting a moment for one that is under way, and lets a pending send run out on
-// its own. A message that is still under way then may be written to memory later: its owner is never let go of.
+// its own. A message that is still under way then may be written to memory later, so the owner of that memory is never
+// released.
 class Transfer {
  public:
   class Backend {

@@ -7,51 +7,52 @@
 
 namespace millrace {
 
-// A rank that stands still.
+// A rank that hangs.
 struct Suspect {
   int rank = 0;
   std::string host;
   std::string phase;  // where it stood, and in which step, when it was last heard of
   std::int64_t step = 0;
   std::string what;             // "rank 3 on n2 has not been heard of for 60 s; it was training step 17"
-  bool is_one_of_many = false;  // ranks of other hosts stand still with it: any may be what the others wait for
+  bool is_one_of_many = false;  // ranks of other hosts stand still with it: any of them may be the cause
 };
 
-// NOTE [Watchdog] Who waits in a collective cannot know for whom, and a rank that hangs cannot say so. Therefore each
-// rank has a thread that uses neither MPI nor a GPU and sends rank 0 a datagram a second: phase, step, the collective
-// it waits in, and for how long nothing of this has changed. Rank 0 answers, and judges; the others judge rank 0, by
-// its silence alone. HangJudge decides. Two things make a rank suspect, and both only while no rank begins a step,
-// since a step needs every trainer:
+// NOTE [Watchdog] A rank that waits in a collective cannot know for whom, and a rank that hangs cannot say so.
+// Therefore each rank has a thread that uses neither MPI nor a GPU and sends rank 0 a datagram a second: phase, step,
+// the collective it waits in, and for how long nothing of this has changed. Rank 0 answers, and judges the others; they
+// judge rank 0, by its silence alone. HangJudge decides. Two things make a rank suspect, and both only while no rank
+// begins a step, since a step needs every trainer:
 //   - it is silent: nothing has come from it, though something did before;
 //   - it stands still: it says that it waits for nobody, and that nothing of it has changed.
 // Producers are not judged: their trainers notice, and save first.
 //
-// A rank may be silent for guard.hang_timeout until twenty steps show what is usual. From then on it is twenty times
-// the slowest of the recent steps, no less than a minute and never more than guard.hang_timeout. A smaller factor or
-// floor would end runs that are only slow for a while: a GPU whose clock drops, another job on the node, storage that
-// has to be waited for between two micro-batches, a node that swaps. All of this is a single step of a few times the
-// usual length, and an end costs the steps since the last checkpoint and a start; waiting costs a minute. It is five
-// minutes at least
+// A rank may be silent for guard.hang_timeout until twenty steps have shown what is usual. From then on the limit is
+// twenty times the slowest of the recent steps, at least a minute and never more than guard.hang_timeout. A smaller
+// factor or floor would end runs that are only slow for a while: a GPU whose clock drops, another job on the node,
+// storage that has to be waited for between two micro-batches, a node that swaps. Each of these is a single step of a
+// few times the usual length; ending the run costs the steps since the last checkpoint and a start, waiting costs a
+// minute. The limit is five minutes at least
 //   - in phases that come seldom, a save for instance: memory runs short;
-//   - where datagrams of other hosts do not get through, or not since that long: the network may be what is silent, and
-//     comes back, one host after the other.
-// The silence of a rank that took part in steps meanwhile proves nothing any more: its datagrams are lost, and where
-// they do not get through the limits of the collectives remain. A producer that hears of no trainer judges by the whole
-// guard.hang_timeout, and only if none of its parcels was taken for as long.
+//   - while no datagrams of other hosts get through: the network may be what is silent. When it comes back, silence
+//     counts from then on, since hosts come back one after the other.
+// If steps were taken while a rank was silent, its silence proves nothing any more: its datagrams are lost, and the
+// limits of the collectives remain. A producer that hears of no trainer judges by the whole guard.hang_timeout, and
+// only if none of its parcels was taken for as long.
 //
-// Standing still is judged by the same limit in training alone. Between two steps, where files are written, and in
-// waiting for samples, which looks up every second, it is guard.hang_timeout: file systems stay away for minutes and
-// come back. A line of the log that is not written yet counts as between two steps. For planning and loading, the first
-// samples, the first step, validation, pictures and saves, and for a batch of preprocess, it is five times
-// guard.hang_timeout, as long as others wait for it (train/pace.h). Nobody judges a rank that ends, or one of whom
-// nothing has come since the start.
+// Standing still has the same limit in training only. Between two steps, where files are written, and while waiting for
+// samples, which is looked at every second, it is guard.hang_timeout: file systems stay away for minutes and come back.
+// A line of the log that is not written yet counts as between two steps. For planning and loading, the first samples,
+// the first step, validation, pictures and saves, and for a batch of preprocess, it is five times guard.hang_timeout,
+// which is also how long others wait (train/pace.h). A rank that is ending, or that has sent nothing since the start,
+// is not judged.
 //
 // A thread that has not looked for five seconds was itself asleep, and perhaps everything with it (a closed laptop, a
-// suspended job): all begin anew then.
+// suspended job): all of its clocks start anew then.
 //
-// Whoever is suspected, all ranks that still can write the stacks of their threads before the run ends: rank 0 tells
-// them, and waits three seconds for them. NOTE [Stacks]. Who is no longer suspect by then is let go. Otherwise the rank
-// that judged ends, which most launchers answer by ending all; where they do not, the others end 45 seconds later.
+// When a rank is suspect, all ranks that still can write the stacks of their threads before the run ends: rank 0 tells
+// them, and waits three seconds for them. NOTE [Stacks]. If the rank is no longer suspect by then, the run goes on.
+// Otherwise the rank that judged ends, which most launchers answer by ending all; where they do not, the others end 45
+// seconds later.
 class Watchdog {
  public:
   // `on_hang` is called once, after the stacks, from the thread, on rank 0, or on the others when rank 0 is the
@@ -64,12 +65,11 @@ class Watchdog {
   std::unique_ptr<Impl> impl_;
 };
 
-// What waits for other ranks waits so much longer than the watchdog, which knows who hangs, and for the stacks after
-// it.
+// How much longer than the watchdog ranks wait for each other: it knows who hangs, and stacks are written after it.
 inline constexpr double watchdog_lead_seconds = 15;
 
-// All ranks write the stacks of their threads (core/stacks.h): for who waits in vain by limits of its own. Returns when
-// they have, after `seconds` at the latest.
+// Makes all ranks write the stacks of their threads (core/stacks.h): for callers that have waited in vain by a limit of
+// their own. Returns when the ranks have done so, after `seconds` at the latest.
 void collect_stacks(double seconds);
 
 }  // namespace millrace

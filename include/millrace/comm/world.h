@@ -47,8 +47,7 @@ struct RankOnHost {
   std::string host;
 };
 
-// This process's rank in the world, by which messages name it, whatever group they come from; 0 before there is a
-// World.
+// This process's rank in the world, which messages name whatever group they come from; 0 before there is a World.
 int world_rank();
 
 // Name and version of the MPI library, for bug reports.
