@@ -9,8 +9,8 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/produce/producer_config.h"
 
-// What a plan of the encodings is refused for, as Error(usage), and what it is warned about. `made_with`: the
-// fingerprint of those that a cache holds.
+// Reasons to refuse a plan of the encodings, as Error(usage), or to warn about it. `made_with`: the fingerprint of what
+// a cache holds.
 namespace millrace {
 
 // Encodings that are read must hold what encode.text_on wants of captions.

@@ -21,7 +21,7 @@ namespace millrace {
 struct EncoderOutput {
   EncodedBatch batch;                // finite
   std::vector<SampleRef> dropped{};  // not finite: left out of `batch`
-  ProducerReport spent;              // up to then, all but sending
+  ProducerReport spent;              // up to then, without sending
   Stopwatch since;                   // `spent` was taken
 };
 
@@ -33,11 +33,11 @@ class EncodingThread {
   // All three must outlive it; nobody else takes from `stream` or uses `encoder` until then.
   EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
                  TurnSize parcel);
-  ~EncodingThread();  // after the batch that is being made
+  ~EncodingThread();  // waits for the batch that is being made
 
   // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.
   std::optional<EncoderOutput> next(std::chrono::milliseconds limit);
-  // Once next() has thrown: samples that no output told of, since they are not finite.
+  // After next() has thrown: samples whose encodings were not finite and that no output has told of.
   const std::vector<SampleRef>& untold() const { return collected_.dropped; }
 
  private:

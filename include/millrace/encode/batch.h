@@ -23,7 +23,8 @@ struct CheckedBatch {
   std::vector<bool> finite;  // per row: its moments and text are
 };
 
-// Of each row whether its moments and text are all finite. f16 holds no more than 65504: an overflow shows as infinity.
+// For each row, whether its moments and text are all finite. f16 holds no more than 65504: an overflow shows as
+// infinity.
 std::vector<bool> finite_rows(const EncodedBatch& batch);
 
 // Rows `rows` of `batch`, in that order.
@@ -34,7 +35,7 @@ EncodedBatch concatenate(std::vector<EncodedBatch> batches);
 // A batch of so many samples whose encodings are still to be filled in. `pinned`: in page-locked memory, which a GPU
 // copies from while the host goes on.
 EncodedBatch make_empty_batch(std::int64_t samples, const EncodingShape& shape, bool pinned = false);
-// What `text` of a batch is made of.
+// Dtype of EncodedBatch::text.
 torch::Dtype text_dtype(const EncodingShape& shape);
 
 }  // namespace millrace

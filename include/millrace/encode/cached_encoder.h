@@ -11,15 +11,15 @@
 
 namespace millrace {
 
-// What a cache is written for. `beside` training, it is given up with a warning when it cannot be written (a full
-// disk), and does not keep rows whose reason may be gone another time. `whole`, to replace the images: it keeps every
-// row, and what it cannot write is an Error(io).
+// What a cache is written for. `beside` training: it is given up with a warning if it cannot be written (a full disk),
+// and does not keep rows that were rejected for a reason that may be temporary. `whole`, to replace the images: it
+// keeps every row, and a failed write is an Error(io).
 enum class CacheUse { beside, whole };
 
 // Samples on their way through a CachedEncoder.
 struct StartedEncoding {
-  EncodedBatch batch;                    // holds what samples brought; empty where none brought anything
-  std::vector<TransformedSample> fresh;  // the others, without their pixels
+  EncodedBatch batch;                    // with the encodings that samples brought; empty if none did
+  std::vector<TransformedSample> fresh;  // samples without encoding, and now without pixels
   std::vector<std::int64_t> fresh_rows;  // where they belong in `batch`
   StartedBatch encoded;                  // of `fresh`
 };
@@ -34,13 +34,13 @@ class CachedEncoder {
 
   virtual ~CachedEncoder() = default;
 
-  // In two parts, as Encoder has it: at most batch_size() samples without encoding among them, and a batch in the order
-  // of the samples. Batches are collected in the order in which they were started. Virtual for tests that decide when a
-  // batch is there, and how many images there were.
+  // Encoding in two parts, as in Encoder: at most batch_size() of the samples lack an encoding, and the batch has the
+  // order of the samples. Collect batches in the order in which they were started. Virtual for tests, which decide when
+  // a batch is there, and how many images there were.
   virtual StartedEncoding start(std::vector<TransformedSample> samples);
   virtual bool is_done(const StartedEncoding& started) const { return started.encoded.work.is_done(); }
   virtual CheckedBatch collect(StartedEncoding started);
-  // Lets the cache know rows that need not be read again, with what it gets next. Any thread may call it, also while
+  // Tells the cache of rejected rows, which it stores with what it gets next. Any thread may call it, also while
   // another one encodes.
   void reject(const std::vector<RejectedRow>& rows);
   // Publishes what the cache has collected, of all archives or of all but some.

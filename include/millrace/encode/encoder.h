@@ -26,7 +26,7 @@ struct EncodeConfig {
   void describe(config::Section& section);
 };
 
-// Samples on their way through the encoders: `work` makes the batch's moments and text.
+// A batch that is being encoded: moments and text are there when `work` is done.
 struct StartedBatch {
   EncodedBatch batch;
   DeviceWork work;
@@ -43,12 +43,12 @@ class Encoder {
   // sample: kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
   EncodedBatch encode(std::span<const TransformedSample> samples) { return collect(start(samples)); }
 
-  // The same in two parts. A GPU still computes when `start` returns: meanwhile the next batch may be put together and
-  // started, behind this one. The CPU is through with it.
+  // encode() in two parts. When start() returns, a GPU is still computing: the next batch may be put together and
+  // started meanwhile, behind this one. A CPU is done by then.
   StartedBatch start(std::span<const TransformedSample> samples);
   EncodedBatch collect(StartedBatch started);
 
-  // Where it has one.
+  // Only if it has one.
   TextEncoder& text() { return text_.value(); }
 
   torch::Device device() const { return device_; }

@@ -20,14 +20,14 @@ nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformC
                                 const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
                                 EncodeConfig::TextOn text_on);
 
-// Of a network of the pipeline: names, shapes and values, however they are packed into files, and its settings without
-// those that only its users read. Reads all its weights.
+// Digest of a network of the pipeline: names, shapes and values of its weights, however they are packed into files, and
+// its settings but for those that change nothing about what it computes. Reads all its weights.
 std::string network_digest(const PipelineFolder& pipeline, std::string_view component);
 
-// The part of it that token ids depend on.
+// The part of the fingerprint that token ids depend on.
 nlohmann::json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer);
 
-// The part of it that chooses rows and captions: filters, columns and the digest of idx_to_prompt.
+// The part of the fingerprint that chooses rows and captions: filters, columns and the digest of idx_to_prompt.
 nlohmann::json source_fingerprint(const SourceConfig& source);
 
 // "transform.resolution: 256 -> 512", one text per difference.

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// From tokens to text embeddings, on one device: on that of producers or, with encode.text_on=trainer, of trainers.
+// Makes text embeddings of tokens, on one device: that of a producer or, with encode.text_on=trainer, of a trainer.
 class TextEncoder {
  public:
   // The network sees `batch_size` captions at a time: NOTE [Fixed shape] in encoder.h.
@@ -20,7 +20,7 @@ class TextEncoder {
   // Tokens of any number of captions, i32 or i64 (B, 77) on the host -> f16 (B, 77, C) on the device, without a graph.
   // `check` them first.
   torch::Tensor encode(const torch::Tensor& tokens);
-  // Of the empty caption, which it checks: f16 (77, C), host.
+  // Embeddings of the empty caption, whose tokens it checks: f16 (77, C), host.
   torch::Tensor null_text(std::span<const std::int32_t> tokens);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Of the largest parcel between processes: a message less its header.
+// Size of the largest parcel between processes: a message less its header.
 inline constexpr std::size_t max_parcel_bytes = message_bytes - 64;
 
 // What both sides must agree on before the first parcel.

@@ -27,9 +27,9 @@ class ParcelSender {
   virtual bool stopped(int trainer) const = 0;
   // Tells every trainer that this process was asked to stop by a signal.
   virtual void report_signal(int signal) = 0;
-  // The end, sent to every trainer after the parcels already on their way: orderly, or with the error that ends this
-  // producer, which the trainers then throw. Between processes it waits up to `limit_seconds` for their answers, which
-  // come with their polls, and so after a save; Error(suspect_node) after that.
+  // Tells every trainer, after the parcels already on their way, that this producer ends: in order, or with an error,
+  // which the trainers then throw. Between processes it waits up to `limit_seconds` for their answers;
+  // Error(suspect_node) after that.
   virtual void finish(const std::optional<Error>& error = std::nullopt, double limit_seconds = 4 * 3600) = 0;
 
   // Waits for a free slot. False when the trainer stopped or `leave` said so (asked every now and then); the parcel is
@@ -48,7 +48,7 @@ class ParcelSender {
   double stall_seconds_ = 0;
 };
 
-// Runs `produce`; the trainers are told what it throws before it goes on from here.
+// Runs `produce`. What it throws is told to the trainers, and then thrown on.
 void tell_errors_of(ParcelSender& sender, const std::function<void()>& produce);
 
 // Producers and trainers are ranks of `group`; every rank of it must make its sender or its receiver at the same time.

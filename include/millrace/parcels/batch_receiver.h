@@ -18,10 +18,10 @@ class BatchReceiver {
   BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe,
                 bool pinned = false);
 
-  // samples_per_stripe samples of each stripe, stripes in order; nothing when they are not all there within `seconds`.
-  // Then what has arrived waits here for the next call.
+  // The next local batch: samples_per_stripe samples of each stripe, stripes in order; nothing if they are not all
+  // there within `seconds`. What has arrived then waits here for the next call.
   std::optional<EncodedBatch> next(double seconds);
-  // A stripe whose samples the last call lacked, when nothing that it lacked has arrived for `seconds`.
+  // A stripe whose samples were missing in the last next(), if nothing that was missing has arrived for `seconds`.
   std::optional<std::uint32_t> overdue_stripe(double seconds) const;
   // Its producer's position in the receiver's list.
   int producer_of(std::uint32_t stripe) const { return stripes_.at(stripe).producer; }
@@ -48,18 +48,18 @@ class BatchReceiver {
   const int samples_per_stripe_;
   const bool pinned_;
   std::map<std::uint32_t, IncomingStripe> stripes_;  // own stripes, in order
-  // Of the steps to come, the next one in front, each made when its first sample arrives: a parcel's samples are copied
-  // once, from its slot to their places in the batches that they are trained in.
+  // Batches of the steps to come, the next one in front; each is made when its first sample arrives. So a parcel's
+  // samples are copied once, from its slot to their places in the batches that they are trained in.
   std::deque<EncodedBatch> batches_;
-  std::map<int, int> short_stripes_;  // per producer: its stripes with less than the next step needs
-  // NOTE [Held parcels] A parcel of a producer of whom nothing is lacked stays in its slot: one that runs ahead is then
-  // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as
-  // something of its producer is lacked, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in
-  // producer.cpp.
+  std::map<int, int> short_stripes_;  // per producer: how many of its stripes have less than the next step needs
+  // NOTE [Held parcels] A parcel of a producer from which nothing is missing stays in its slot. So a producer that runs
+  // ahead is held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon
+  // as something from that producer is missing, the parcel is taken out, whichever stripe is awaited: see NOTE [Order
+  // of parcels] in producer.cpp.
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;
   LedgerDelta delta_;
-  Stopwatch since_arrival_;  // of something that was lacked
+  Stopwatch since_arrival_;  // of something that was missing
 };
 
 }  // namespace millrace

@@ -25,7 +25,7 @@ std::size_t parcel_capacity_bytes(int samples, const EncodingShape& shape, std::
 // docs/formats.md, "Parcel": little-endian, header, refs, ledger, moments f16, text f16 or tokens i32.
 std::vector<std::byte> pack_parcel(const ParcelContent& content);
 
-// A parcel where it lies: its numbers are still bytes of the slot, at any address.
+// A parcel whose numbers are still bytes of its slot, at any address.
 struct ParcelView {
   std::uint32_t stripe = 0;
   std::vector<SampleRef> refs;

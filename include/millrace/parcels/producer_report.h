@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-// How a producer has spent its time since it started: nothing but sums, so those of several producers add up.
+// How a producer has spent its time since it started. All fields are sums, so reports of several producers can be
+// added.
 struct ProducerReport {
   double images = 0;               // that went through the encoders
   double seconds = 0;              // since the start
@@ -16,7 +17,7 @@ struct ProducerReport {
   double encode_wait_seconds = 0;  // of seconds: the encoders waited for samples
   double send_seconds = 0;         // of seconds: packing parcels and handing them over
   double send_wait_seconds = 0;    // of seconds: waiting for trainers to take parcels
-  GpuUse gpu;                      // of the producer's GPU, by all that runs there
+  GpuUse gpu;                      // use of the producer's GPU, by all that runs there
 
   void add(const ProducerReport& other, double factor = 1);
 };

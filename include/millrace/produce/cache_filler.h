@@ -16,9 +16,9 @@
 
 namespace millrace {
 
-// A producer whose encodings end in files: the rows of its stripe in order, those that the cache lacks encoded and
-// written, one batch while the next is encoded. Nothing is replaced, every row is kept. The files of an archive are
-// published as soon as the stripe has gone on to the next.
+// A producer whose encodings end in files: reads the rows of its stripe in order, and encodes and writes those that the
+// cache lacks, one batch while the next is encoded. No sample is replaced, every row is kept. The files of an archive
+// are published as soon as the stripe has gone on to the next.
 class CacheFiller {
  public:
   // `stripes`: one, or none. `pipeline` and `data` must outlive it.
@@ -30,10 +30,10 @@ class CacheFiller {
   // Reads on until there is one batch of samples, all is read, or `seconds` have passed (the filters may drop
   // everything), starts to encode what there is, and writes the batch that was started before.
   void work(double seconds);
-  // What is encoded, or about to be, and not in a complete file yet.
+  // Publishes what is encoded, or being encoded, and not in a complete file yet.
   void publish();
 
-  // What became of the rows since the last call.
+  // Outcomes of rows since the last call.
   LedgerDelta take_delta() { return std::exchange(delta_, {}); }
   std::int64_t encoded() const { return encoder_.images(); }
   std::string filter_report() const { return stream_.filter_report(); }
@@ -51,9 +51,9 @@ class CacheFiller {
   InterleavedReader samples_;
   bool done_;
   std::optional<StartedEncoding> running_;
-  std::vector<RejectedRow> rejections_;  // that the cache is not told yet
+  std::vector<RejectedRow> rejections_;  // not passed on to the cache yet
   LedgerDelta delta_;
-  std::uint64_t non_finite_ = 0;  // samples whose encoding was not
+  std::uint64_t non_finite_ = 0;  // samples whose encoding was not finite
 };
 
 }  // namespace millrace

@@ -7,11 +7,11 @@ namespace millrace {
 // The frozen networks, loaded once in a process: copies share the weights.
 struct EncoderNetworks {
   AutoencoderKL vae{nullptr};
-  CLIPTextModel text{nullptr};  // null where trainers make the text embeddings
+  CLIPTextModel text{nullptr};  // null if trainers make the text embeddings
 };
 
 // The first of `ranks` reads the weights, and the others get them from it: a thousand ranks that begin together must
-// not read one file. Collective over `ranks`; an error of one is an error of all.
+// not read one file. Collective over `ranks`; an error on one is thrown on all.
 EncoderNetworks load_encoders(const Group& ranks, const PipelineFolder& pipeline, bool with_text, torch::Device device,
                               torch::Dtype dtype);
 CLIPTextModel load_text_encoder(const Group& ranks, const PipelineFolder& pipeline, torch::Device device,

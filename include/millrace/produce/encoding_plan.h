@@ -18,32 +18,32 @@ namespace millrace {
 
 // What every rank knows about the encodings before the first one is made.
 struct EncodingPlan {
-  EncodingShape shape;                         // of what producers make, or read
+  EncodingShape shape;                         // of the encodings that producers make or read
   std::int64_t text_width = 0;                 // C of the text embeddings, whoever makes them
   bool encodes = true;                         // false: data.train.type=latents, all encodings are read
-  std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
-  nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
+  std::optional<std::filesystem::path> cache;  // read from, and if `encodes` added to; neither: Parquet files are read
+  nlohmann::json fingerprint;                  // of this run's encoders, if there is a cache to compare with
 
   bool reads_tables() const { return !encodes && !cache; }
   bool adds_to_cache() const { return encodes && cache; }
 };
 
-// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, when
-// it holds what encode.text_on has no use for or latents of archives that have changed, or when Parquet files do not
-// hold what the model takes. Collective.
+// Rank 0 makes the plan, all ranks get it. Error(usage) naming the differences if the cache was made in another way;
+// also if it holds what encode.text_on has no use for or latents of archives that have changed, or if Parquet files do
+// not hold what the model takes. Collective.
 EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                      const Manifest& manifest, torch::Dtype dtype);
 
-// Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
-// Error(usage) naming the differences when another job has made it in another way meanwhile.
+// Prepares a cache that is to be added to; otherwise does nothing. One rank calls it, before any other opens the cache.
+// Error(usage) naming the differences if another job has made the cache in another way meanwhile.
 void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text);
 
-// Removes what killed processes of this machine left half written in a cache that is to be added to; nothing otherwise.
-// One rank of each machine calls it: of other machines' processes nobody knows whether they are at work.
+// Removes what killed processes of this machine left half written in a cache that is to be added to; otherwise does
+// nothing. One rank of each machine calls it: whether processes of other machines are still at work is not known.
 void clear_leftovers(const EncodingPlan& plan);
 
-// Error(usage) naming the differences when the cache is now one that was made in another way: another job may have
-// begun it since the plan was made.
+// Error(usage) naming the differences if the cache was made in another way: another job may have begun it since the
+// plan was made.
 void check_cache(const EncodingPlan& plan);
 
 // How encodings of this shape are read out of Parquet files.

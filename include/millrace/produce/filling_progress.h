@@ -29,8 +29,8 @@ class FillingProgress {
 
   const Ledger& ledger() const { return ledger_; }
 
-  // Brings together what the ranks did since the last call, and judges the data. `filters`: what there is to be said of
-  // this rank's. Collective.
+  // Adds up what the ranks did since the last call, and judges the data. `encoded_here`: samples encoded so far;
+  // `ended`: all is read; `filters`: what this rank's filters dropped, for an error. Collective.
   void reduce(const LedgerDelta& delta, std::int64_t encoded_here, bool ended = false, const std::string& filters = {});
   void print();  // on rank 0
   std::string describe() const;

@@ -36,7 +36,7 @@ struct ModelConfig {
   void describe(config::Section& section);
 };
 
-// What a producer reads: from archives to encodings.
+// The sections that a producer uses, from archives to encodings.
 struct ProducerConfig {
   RunConfig run;
   ModelConfig model;
@@ -48,7 +48,7 @@ struct ProducerConfig {
   void describe(config::Section& section);
 };
 
-// `model.dtype` and the like, of every trained network.
+// Keys such as `model.dtype`, which every trained network has.
 void describe_dtype(config::Section& section, std::string& dtype);
 void describe_channels_last(config::Section& section, config::Auto<bool>& channels_last);
 void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_kernels);

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// The producer of a rank that does both: `produce` in a thread of its own, the trainer's side of the same hand-off
-// here. What ends the thread comes out of the receiver.
+// The producer of a rank that trains as well: runs `produce` in a thread of its own, and has the trainer's end of the
+// same hand-off. An error that ends the thread comes out of the receiver.
 class ProducerThread {
  public:
   // `threads`: for LibTorch's operators. `what` names the producer in the log.

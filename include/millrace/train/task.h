@@ -28,7 +28,7 @@ class Task {
   // Waits at most `seconds` for this trainer's local batch of the next step: the next samples of each of its stripes,
   // stripes in order. False when it is not there yet: call again, nothing is lost.
   virtual bool next_batch(double seconds) = 0;
-  // What the last next_batch() lacked, if nothing of it has arrived for `seconds`.
+  // What was missing in the last next_batch(), if nothing of it has arrived for `seconds`.
   virtual std::optional<Overdue> overdue([[maybe_unused]] double seconds) const { return std::nullopt; }
   // The samples of the present local batch, in its order.
   virtual const std::vector<SampleRef>& refs() const = 0;
