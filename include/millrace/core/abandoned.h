@@ -12,7 +12,8 @@ bool is_untouched_for_a_day(const std::filesystem::directory_entry& file);
 // process of another machine may still be at work, and writes more often.
 bool is_abandoned_by(std::string_view process, const std::filesystem::directory_entry& file);
 
-// Of what has a temporary_name; never for that of another job at work, nor for what somebody has called NAME.tmp-old.
+// The same of a file that has a temporary_name, by the process in it; false for any other name, such as NAME.tmp-old,
+// and for a file of another job that is at work.
 bool is_abandoned(const std::filesystem::directory_entry& file);
 
 }  // namespace millrace

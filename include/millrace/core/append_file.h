@@ -20,10 +20,10 @@ class AppendFile {
   bool flush();  // true when nothing waits
   // Bytes that are not written yet.
   std::size_t waiting() const { return bytes_; }
-  // Writes, and waits until the disk has it; false where not all that was added is there. What was dropped is told of
-  // once.
+  // Writes everything and waits until it is on disk; false if something could not be written, or was dropped since the
+  // last sync.
   bool sync();
-  // What is not written yet never is.
+  // Discards what has not been written yet.
   void forget();
 
  private:
@@ -31,9 +31,9 @@ class AppendFile {
 
   std::filesystem::path path_;
   int fd_ = -1;
-  std::deque<std::string> entries_;  // that are not written yet; of the first a part may be
+  std::deque<std::string> entries_;  // not written yet; of the first one a part may be
   std::size_t bytes_ = 0, dropped_ = 0;
-  std::size_t dropped_at_sync_ = 0;  // the last one
+  std::size_t dropped_at_sync_ = 0;  // at the last sync
   bool fails_ = false, cannot_sync_ = false;
 };
 

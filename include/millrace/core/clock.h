@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// Wall time since 1970, as files and Slurm tell it. For lengths of time: Stopwatch.
+// Wall time since 1970, as files and Slurm tell it. To measure how long something takes: Stopwatch.
 inline double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

@@ -22,7 +22,7 @@ enum class Exit : int {
 // A run that cannot continue. `what()` says what happened to which file or key; `hint` says what to do about it.
 class Error : public std::runtime_error {
  public:
-  // Both without_secrets (core/secrets.h): an error is printed, logged, and told to others.
+  // Both texts are stored without_secrets (core/secrets.h): an error is printed, logged, and sent to other ranks.
   Error(Exit exit, const std::string& message, const std::string& hint = {});
 
   Exit exit() const { return exit_; }
@@ -33,10 +33,10 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
-// The same error, about `key`, which its message then begins with.
+// `error` with its message behind `key` ("samples.prompts: ...").
 Error about_key(std::string_view key, const Error& error);
 
-// What `action` gives; its errors are about `key`.
+// Runs `action`; an Error of it is rethrown as one about `key`.
 template <class Action>
 auto with_key(std::string_view key, Action action) {
   try {
@@ -46,7 +46,7 @@ auto with_key(std::string_view key, Action action) {
   }
 }
 
-// What nobody has expected.
+// An error that should be impossible.
 inline Error bug(const std::string& message) {
   return {Exit::bug, message, "please report this with the output of `millrace env`"};
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Of functions that nvcc compiles for the host and the GPU, other compilers for the host.
+// Marks functions that nvcc compiles for the host and the GPU, and other compilers for the host.
 #if defined(__CUDACC__)
 #define MILLRACE_HOST_DEVICE __host__ __device__
 #else

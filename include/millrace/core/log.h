@@ -16,7 +16,7 @@ struct Options {
   int rank = 0;
   bool console = true;    // this rank prints to stderr (rank 0 of each role)
   std::string file = {};  // this rank's own log file; empty = none
-  // There will be a file: the first 1,000 lines from now on stand at its beginning.
+  // A file will be opened later: the first 1,000 lines from now on go to its beginning.
   bool awaits_file = false;
 };
 

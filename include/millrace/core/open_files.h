@@ -3,8 +3,8 @@
 
 namespace millrace {
 
-// Raises the process's limit of open files, which usually is 1024, to what `wanted` ones and all others take, as far as
-// it may be raised; where it may not, opening one too many will say so.
+// Raises the process's limit of open files, usually 1024, to `wanted` and some for everything else, as far as it may be
+// raised; beyond that, opening a file fails.
 void allow_open_files(std::size_t wanted);
 
 }  // namespace millrace

@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// body(i) for each i below `count`, from several threads: for calls that wait for a file system, of which a server
-// answers many at once. `calls_for_a_thread`: fewer are not worth one. Throws what the call of the lowest i threw, once
-// all that were begun have ended.
+// Calls body(i) for each i < count from several threads: for calls that wait for a file system, whose server answers
+// many at once. `calls_for_a_thread`: fewer are not worth a thread. Throws what the call of the lowest i threw, once
+// all calls that were begun have ended.
 template <class Body>
 void parallel_for(std::size_t count, const Body& body, std::size_t calls_for_a_thread = 16) {
   constexpr std::size_t most_threads = 32;

@@ -38,8 +38,8 @@ struct RngKey {
   std::uint32_t epoch = 0;
 };
 
-// What makes a key's numbers for one purpose wherever they are made: the key's two words, then the counter's last
-// three; its first is the number of the block.
+// What determines a key's numbers for one purpose, on the host and on a GPU: the two words of the key, then the last
+// three of the counter, whose first is the number of the block.
 using PhiloxWords = std::array<std::uint32_t, 5>;
 PhiloxWords philox_words(const RngKey& key, Purpose purpose);
 // Four 32-bit numbers of block `block`.

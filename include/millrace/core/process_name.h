@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-// This machine's, as it says itself.
+// The name of this machine, as gethostname() tells it.
 std::string host_name();
 
-// Of this machine since it was started; all containers on it have the same, whatever their names. Empty where the
+// Identifies this machine and its present boot; the same in all containers on it, whatever their names. Empty if the
 // kernel does not tell.
 std::string boot_id();
 
@@ -17,8 +17,8 @@ std::string boot_id();
 // for names of temporary files in folders that machines share.
 std::string process_name();
 
-// "PATH.tmp-PROCESS-RANDOM", of a file that is going to be renamed to PATH. Nobody can tell the number before, and
-// plant a link there.
+// "PATH.tmp-PROCESS-RANDOM", for a file that is to be renamed to PATH. Nobody can know the number beforehand and plant
+// a link there.
 std::string temporary_name(const std::string& path);
 
 // PROCESS of such a name, or of "PATH.tmp-PROCESS", which older versions gave; nothing for a name of any other form.

@@ -8,7 +8,7 @@
 // Names in a run's folder that several sources use; scripts and people rely on them.
 namespace millrace {
 
-// Who writes it; who reads it beside people and scripts. "The start" is open_run_folder.
+// The comments say who writes a file; who reads it besides people and scripts. "The start" is open_run_folder.
 namespace run_file {
 
 inline constexpr const char* lease = "LEASE";                   // RunLease
@@ -40,15 +40,17 @@ inline constexpr const char* manifest = "MANIFEST.json";  // CheckpointManifest;
 }  // namespace run_file
 
 std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir);
-// Whether a checkpoint lies there, or a link to it, as one leaves that moves it away; false where that cannot be told.
+// Whether `checkpoint` is in the run's checkpoints/, or a link to it is, such as people leave when they move a
+// checkpoint away; false if that cannot be told.
 bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint);
-// However its path is spelled, and wherever links lead; the path itself where that cannot be told.
+// The canonical path of a checkpoint, with all links followed; the path itself if that cannot be told.
 std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint);
-// The folder of the run that it lies in, and was made by: another one may go on from it, by a link of its own, too.
+// The folder of the run that made the checkpoint and in which it lies; another run that goes on from it may have a link
+// to it.
 std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint);
 
 std::string step_name(std::int64_t step);  // "step-00002000"
-// Of eight digits or more; nothing for other names.
+// The step of such a name, of eight digits or more; nothing for other names.
 std::optional<std::int64_t> step_of_name(std::string_view name);
 std::string rank_name(std::int64_t rank);  // "rank-00012"
 

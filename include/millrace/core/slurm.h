@@ -3,10 +3,10 @@
 #include <limits>
 #include <optional>
 
-// What the environment says of the job this process runs in.
+// What the environment says about the Slurm job this process runs in.
 namespace millrace::slurm {
 
-// SLURM_JOB_ID or the like; nothing outside of a job.
+// The value of SLURM_JOB_ID or the like; nothing outside of a job.
 inline std::optional<long long> number(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text) return std::nullopt;
@@ -15,11 +15,12 @@ inline std::optional<long long> number(const char* variable) {
 
 struct JobEnd {
   double at = std::numeric_limits<double>::infinity();  // Unix seconds
-  const char* variable = nullptr;                       // which says so
+  const char* variable = nullptr;                       // the environment variable that says so
 };
 
-// When its time is up: MILLRACE_END_TIME, which slurm/requeue.sh sets, or what newer Slurms say themselves: of these
-// the first that lies after `now`, else one that is past. Infinite outside of a job, and where nobody says.
+// When the job's time is up: by MILLRACE_END_TIME, which slurm/requeue.sh sets, or by SLURM_JOB_END_TIME of newer
+// Slurms; the first of these that lies after `now`, else one that is past. Infinite outside of a job, and if neither is
+// set.
 inline JobEnd job_end(double now) {
   JobEnd past;
   for (const char* name : {"MILLRACE_END_TIME", "SLURM_JOB_END_TIME"}) {

@@ -16,7 +16,7 @@ void write_to(std::filesystem::path file, std::string title);
 // Begins to write, unless that is under way; nothing happens before write_to. Neither waits nor throws: the file system
 // may be what hangs.
 void start_writing();
-// Whether what start_writing began last has ended, be it in vain.
+// Whether the last start_writing() has ended, be it without success.
 bool written();
 
 // The stacks of all threads but the calling one.

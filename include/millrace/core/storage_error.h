@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// A file, an object or an address could not be opened, read or fetched: that says nothing about the bytes, so it is
-// never damage. As it is thrown, because there is nothing of that name, or it is another thing than before.
+// A file, an object or an address could not be opened, read or fetched. That says nothing about the bytes, so it is
+// never damage. Thrown as it is, not as a StorageError, if nothing has that name or it is another thing than before.
 class AccessError : public Error {
  public:
   // `name`: what was read; `why`: ENOENT, or the words of a transfer.
@@ -17,7 +17,7 @@ class AccessError : public Error {
 
   const std::string& name() const { return name_; }
   const std::string& why() const { return why_; }
-  // Its hint, and what helps besides.
+  // Its hint, followed by `more`.
   std::string hint_and(const std::string& more) const { return hint().empty() ? more : hint() + "; " + more; }
 
  private:
@@ -30,29 +30,28 @@ class StorageError : public AccessError {
   using AccessError::AccessError;
 };
 
-// Closed to this user: by permissions, by credentials, which run out and are renewed, or because a store has answered
-// that it does not give it.
+// Access was refused: by permissions, by credentials, which run out and are renewed, or by the answer of a store.
 class RefusedError : public StorageError {
  public:
   using StorageError::StorageError;
 };
 
-// Whether an error tells of damaged bytes, which an archive or a list may have and still be read up to there: neither
-// of storage that keeps them away, nor of a mistake of ours.
+// Whether an error tells of damaged bytes (an archive or a list may still be read up to them), and not of storage that
+// keeps them away or of a mistake of ours.
 inline bool is_damage(const Error& error) {
   return error.exit() == Exit::io && dynamic_cast<const AccessError*>(&error) == nullptr;
 }
 
-// What makes a StorageError: all but a path that is wrong (ENOENT, ENOTDIR...), refusals too.
+// Whether an errno makes a StorageError: all do, refusals too, but those of a wrong path (ENOENT, ENOTDIR...).
 bool is_storage_fault(int code);
 // "EIO" for EIO.
 std::string errno_name(int code);
-// `what` of `path` failed with errno: the message names the path and what to do (ENOSPC, EDQUOT, EACCES...). A
-// StorageError where it is such a fault, else an AccessError.
+// Throws an error because `what` of `path` failed with errno: the message names the path and what to do (ENOSPC,
+// EDQUOT, EACCES...). A StorageError if errno is such a fault, else an AccessError.
 [[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path);
 // Throws the StorageError of a file that has become shorter since it was opened. NOTE [Cut short]: such a file was
-// changed while it was read, which says nothing about the bytes that are there: who opens it again sees what it is now.
-// One that is shorter than it says itself is damaged.
+// changed while it was read, which says nothing about the bytes that are there: opened again, it shows what it is now.
+// A file that is shorter than its own contents say is damaged.
 [[noreturn]] void fail_shortened(const std::filesystem::path& path);
 // Throws the StorageError that `code` stands for; does nothing for success and for everything else.
 void check_storage(const std::error_code& code, const std::filesystem::path& path);

@@ -16,14 +16,15 @@ std::string_view trim(std::string_view text);
 // A to Z become a to z; every other byte stays.
 std::string lower(std::string_view text);
 
-// As one word of a shell.
+// Quoted, if necessary, as one word of a shell.
 std::string shell_word(const std::string& text);
 
-// Takes what stands before the first `mark` (or all) off the front of `text`, and the mark with it.
+// Removes what stands before the first `mark` (or all) from the front of `text`, and the mark with it; returns what it
+// removed, without the mark.
 std::string_view take_until(std::string_view& text, char mark);
 
-// Nothing unless the whole text is one number that T holds, as std::from_chars has it: no white space, no plus and no
-// 0x before the digits; "inf" and "nan" are numbers with a fraction.
+// Nothing unless the whole text is one number that fits into T, as std::from_chars reads it: no white space, no plus and
+// no 0x before the digits; "inf" and "nan" are floating-point numbers.
 template <std::integral T>
 std::optional<T> parse_number(std::string_view text, int base = 10) {
   T number = 0;
@@ -39,7 +40,7 @@ std::optional<T> parse_number(std::string_view text) {
   return error == std::errc() && end == text_end ? std::optional(number) : std::nullopt;
 }
 
-// The UTF-8 character that a text, which is not empty, begins with, or the longest beginning of one.
+// The UTF-8 character that a non-empty text begins with, or as much of one as is there.
 struct Character {
   std::size_t bytes;
   bool complete;

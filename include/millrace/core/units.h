@@ -22,7 +22,7 @@ struct Duration {
 // Number with optional k, M, G, T (powers of 1000) and a unit word; throws Error(usage) naming the text.
 Duration parse_duration(std::string_view text);
 std::string to_string(const Duration& duration);
-// The optimizer steps of a duration, not rounded: its last one may be begun only. Nothing for a time.
+// A duration in optimizer steps, not rounded: the last one may be only begun. Nothing for a time.
 std::optional<double> to_steps(const Duration& duration, std::int64_t global_batch);
 
 // "512", "10 kB", "32 MiB", "1.5 GB"; kB/MB/GB are powers of 1000, KiB/MiB/GiB of 1024.

@@ -6,8 +6,8 @@
 // turn its direction, or pass for a line of ours.
 namespace millrace {
 
-// The text with control characters other than tab and line end, and bytes that are no UTF-8, as \xNN or \uNNNN. What
-// follows a line end begins with two blanks at least; none is left at the end of the text.
+// The text with control characters other than tab and line end, and bytes that are no UTF-8, as \xNN or \uNNNN. Lines
+// after the first begin with two blanks at least; a line end at the end of the text is dropped.
 std::string visible(std::string_view text);
 
 // The same on one line: a line end as \n.
