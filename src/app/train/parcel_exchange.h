@@ -12,13 +12,13 @@
 
 namespace millrace {
 
-// Encodings on their way from producers to trainers, by the roles of the ranks. Every rank of the run takes its part in
-// it at the same time: trainers receive, producers send.
+// Encodings on their way from producers to trainers, by the roles of the ranks. All ranks of the run take part at the
+// same time: trainers receive, producers send.
 struct ParcelExchange {
   const Session& session;
   const Roles& roles;
   const InputPlan& input;
-  const Group& group;  // of all ranks; not used where every rank does both
+  const Group& group;  // of all ranks; not used if every rank does both
   int slots = HandoffSize().slots;
   const char* name = "producer";
 
@@ -31,8 +31,8 @@ struct ParcelExchange {
   }
 };
 
-// A trainer's part: what `use` makes of the receiver. Where it is a producer as well, `produce` runs in a thread beside
-// it, with the same parcels in between.
+// A trainer's part: returns what `use` makes of the receiver. If the trainer is a producer as well, `produce` runs in a
+// thread beside it, with the same parcels in between.
 template <class Use>
 auto receive_parcels(const ParcelExchange& exchange, const ParcelExchange::Produce& produce, const Use& use) {
   if (!exchange.roles.all_in_one) {
@@ -50,7 +50,7 @@ auto receive_parcels(const ParcelExchange& exchange, const ParcelExchange::Produ
   }
 }
 
-// The part of a rank that only encodes. What `produce` throws reaches its trainers first.
+// The part of a rank that only encodes. What `produce` throws is told to its trainers first.
 inline void send_parcels(const ParcelExchange& exchange, const ParcelExchange::Produce& produce) {
   const auto trainers = peer_ranks(exchange.roles, exchange.input.routing, exchange.session.world.rank());
   const auto sender = make_mpi_sender(exchange.group, trainers, exchange.size());

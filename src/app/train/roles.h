@@ -18,24 +18,25 @@ struct Roles {
 // A pure function of the GPU names of all ranks ("" = none) and the configuration. Error(usage) when it cannot be done.
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
-// Ranks without a GPU that are to get their role by its name, where others have one: theirs is gone. With
-// roles.trainer_gpu alone ranks without one may be meant to produce.
+// Ranks without a GPU if roles go by its name and others have one: theirs must have failed. With roles.producer_gpu
+// alone only if another rank has a GPU to train on; with roles.trainer_gpu alone none, since ranks without a GPU may be
+// meant to produce.
 std::vector<int> ranks_that_lost_a_gpu(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
 // The first `ranks` ranks, each of which trains and produces.
 Roles all_in_one_roles(int ranks);
 
-// Whether `rank` is the first one of `ranks` on its host; `hosts`: of every rank of the world.
+// Whether `rank` is the first of `ranks` on its host. `hosts`: of every rank of the world.
 bool is_first_on_host(const std::vector<int>& ranks, const std::vector<std::string>& hosts, int rank);
 
-// Where `value` stands in the list; its length when it does not.
+// The position of `value` in the list; the length of the list if it is not there.
 int position_in(const std::vector<int>& list, int value);
 std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);
 
-// trainer, producer, or trainer and producer.
+// "trainer", "producer" or "trainer and producer".
 std::string role_name(const Roles& roles, int rank);
 
-// Numbers in ascending order: "0-23 25"; of many runs of them the first: "0-3 8-11 ... (512 in all)".
+// Numbers in ascending order as runs: "0-23 25"; of many runs the first: "0-3 8-11 ... (512 in all)".
 std::string describe_numbers(const std::vector<int>& numbers);
 // "every rank trains and produces", or "trainers 0-1, producers 2": for the start-up table.
 std::string describe(const Roles& roles);

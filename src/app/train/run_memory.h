@@ -15,11 +15,11 @@
 #include "millrace/parallel/shard_plan.h"
 #include "millrace/parallel/state_memory.h"
 
-// What a run needs of its devices' memory, by the networks' configurations: no weights are read, and there need be no
-// machine.
+// The device memory that a run needs, from the networks' configurations: no weights are read, and the machine need not
+// be there.
 namespace millrace {
 
-// config.json of the run's networks; null where nobody has them.
+// config.json of each of the run's networks; null if no rank has it.
 struct RunShapes {
   nlohmann::json unet, vae, text_encoder;
   std::string unet_file = "unet/config.json";  // for messages
@@ -27,31 +27,31 @@ struct RunShapes {
 
 class RunMemory {
  public:
-  // `encoding`: of the samples. `device`: the kind that trainers have. `program_bytes`: on a CPU, of the process
+  // `encoding`: of the samples. `device`: the kind that trainers have. `program_bytes`: on a CPU, memory of the process
   // without networks. Refers to `config`.
   RunMemory(const TrainConfig& config, const RunShapes& shapes, EncodingShape encoding, torch::Device device,
             double program_bytes);
 
-  // Bytes on its device, on a CPU all of its memory, of a rank that trains, and has encoders as well where `encodes`.
+  // Bytes that a trainer needs on its device (on a CPU: all of its memory), with encoders if it `encodes` as well.
   double trainer(int micro_batch, const ShardPlan& shards, bool encodes) const;
-  // What of that are the tensors of training: those that last, and a micro-batch's.
+  // The part of that which is tensors of training: those that last, and a micro-batch's.
   struct Tensors {
     StateMemory state;
     std::int64_t activations;
     std::int64_t peak() const { return state.peak(activations); }
   };
   Tensors tensors(int micro_batch, const ShardPlan& shards) const;
-  // Of one that only encodes.
+  // Bytes that a rank needs that only encodes.
   double encoder(int batch_size) const;
-  // Of `trainer`, on a CPU: the copy that checkpoints are written from while training goes on. Where there is no room
-  // for it, training waits for them.
+  // The part of trainer() that is, on a CPU, the copy that checkpoints are written from while training goes on. Without
+  // room for it training waits for them.
   double copy_for_checkpoints(const ShardPlan& shards) const;
 
-  // Numbers that the U-Net has.
+  // Number of parameters of the U-Net.
   std::int64_t unet_elements() const;
 
-  // The largest micro-batch with which a trainer stays within the usable share of `total_bytes`. Error(usage) where not
-  // even one image does.
+  // The largest micro-batch with which a trainer needs no more than the usable share of `total_bytes`. Error(usage) if
+  // not even one image fits.
   int fitting_micro_batch(double total_bytes, const ShardPlan& shards, bool encodes) const;
 
  private:
@@ -64,8 +64,8 @@ class RunMemory {
   FlatLayout layout_of(const ShardPlan& shards) const;
   StateMemory state_of(const ShardPlan& shards) const;
   bool on_gpus() const { return device_.is_cuda(); }
-  // Of a device's memory: what the plan of it may fill, which knows tensors, not how allocators and cuDNN's workspaces
-  // cut memory up; on a CPU the node has other uses for it.
+  // The fraction of a device's memory that a plan may fill: it knows tensors, but not how allocators and cuDNN's
+  // workspaces cut memory up, and on a CPU the node has other uses for it.
   double usable_share() const { return on_gpus() ? 0.85 : 0.5; }
 
   const TrainConfig& config_;
@@ -79,11 +79,11 @@ class RunMemory {
   const torch::Dtype train_dtype_, encode_dtype_;
 };
 
-// Of a device with so many bytes what one rank may have, if all who share it have as much. `devices`: the name of every
-// rank's.
+// What one rank may have of a device with `bytes` of memory if all ranks that share it get as much. `devices`: the name
+// of every rank's device.
 std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices);
 
-// The most images, 8,191 at most, for which `bytes` is within the limit; 0 where it is for none.
+// The largest number of images, 8,191 at most, for which `bytes` is within the limit; 0 if none is.
 int fitting_batch(double limit, const std::function<double(int)>& bytes);
 
 }  // namespace millrace

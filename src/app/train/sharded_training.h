@@ -25,8 +25,8 @@ class ShardedTraining {
     std::optional<bool> channels_last;  // as in nn::place
   };
 
-  // `network`: in float32 on the host; it must outlive this object. Its weights are those of `checkpoint` or, without
-  // one, those that rank 0 has now. `order`: of its parameters, as in ShardedModel. Collective; Error(io), on all
+  // `network`: in float32 on the host; it must outlive this object. The weights are those of `checkpoint` or, without
+  // one, those of rank 0's network. `order`: of its parameters, as in ShardedModel. Collective; Error(io), on all
   // trainers, when the checkpoint does not fit.
   ShardedTraining(torch::nn::Module& network, const std::vector<std::string>& order, const Options& options,
                   const Group& trainers, const std::optional<CheckpointReader>& checkpoint);

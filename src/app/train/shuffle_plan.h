@@ -15,14 +15,14 @@
 // How rows are shuffled, and the memory that they take meanwhile.
 namespace millrace {
 
-// What the first rows of the data tell of all.
+// What the first rows of the data say about all rows.
 struct RowSurvey {
-  // What a row takes while it waits in its block: its file as it lies in the archive with caption and metadata, or its
-  // encoding where a cache may hold that.
+  // Bytes of a row that waits in its block: its file as it lies in the archive with caption and metadata, or its
+  // encoding if a cache may hold that.
   std::uint64_t bytes = 0;
-  bool is_measured = false;    // or known; else a guess
-  std::uint64_t count = 0;     // of all rows, about; 0 = nobody knows, or how many of them the filters leave
-  std::string complaint = {};  // where none of the first ones can be used
+  bool is_measured = false;    // measured or known; else a guess
+  std::uint64_t count = 0;     // of all rows, about; 0 = unknown, or it is unknown how many the filters leave
+  std::string complaint = {};  // if none of the first rows can be used
 };
 RowSurvey survey_rows(const ProducerConfig& config, const Manifest& manifest, const EncodingPlan& encoding);
 
@@ -31,12 +31,12 @@ struct ShufflePlan {
   RowSurvey rows;
   std::vector<std::uint64_t> stripes_of_rank;  // 0 for ranks that do not produce
   std::vector<std::string> hosts;              // of every rank
-  std::vector<std::uint64_t> memory_of_rank;   // what its node has for all ranks there
+  std::vector<std::uint64_t> memory_of_rank;   // memory of its node, for all ranks there
 
   std::uint64_t bytes_of(std::uint64_t stripes) const { return stripes * block * rows.bytes; }
 };
 
-// The same on every rank, but for `rows`, of which rank 0 alone knows. Collective.
+// The same on every rank, except for `rows`, which rank 0 alone knows. Collective.
 ShufflePlan plan_shuffle(const Session& session, const ProducerConfig& config, const DataPlan& data,
                          const EncodingPlan& encoding, const Roles& roles, const Routing& routing);
 
@@ -46,8 +46,8 @@ std::string describe(const ShufflePlan& plan);
 // A line for every node whose ranks together take more than a quarter of its memory for this.
 std::vector<std::string> memory_warnings(const ShufflePlan& plan);
 
-// Of few archives that are much longer than what is shuffled together: each is read in its order by many stripes in
-// step, so that one that is sorted is trained on in that order.
+// A complaint about few archives that are much longer than what is shuffled together: many stripes read each in its
+// order and in step, so that a sorted archive is trained on in that order.
 std::optional<std::string> complaint_about_mixing(const ShufflePlan& plan, const DataPlan& data);
 
 }  // namespace millrace

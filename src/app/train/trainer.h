@@ -20,13 +20,13 @@ namespace millrace {
 // The trainer's part of `train` on this rank: the U-Net with its optimizer, and the set it is validated on.
 class Trainer {
  public:
-  // Takes what `networks` hold for a trainer. `null_text`: embeddings of the empty caption, f16 (77, C) on the host.
-  // `validation`: this rank's part of data.validation. All references must outlive the trainer.
+  // Takes from `networks` what is meant for a trainer. `null_text`: embeddings of the empty caption, f16 (77, C) on the
+  // host. `validation`: this rank's part of data.validation. All references must outlive the trainer.
   Trainer(const Session& session, const TrainPlan& plan, LoadedNetworks& networks, torch::Tensor null_text,
           std::vector<EncodedBatch> validation, const Group& trainers, const RunLease& lease);
 
-  // Trains as run_loop does on parcels of `receiver`, from `start`: a second time after training went back there.
-  // Collective over the trainers.
+  // Trains by run_loop on parcels of `receiver`, from `start`; called again when training has gone back to an earlier
+  // `start`. Collective over the trainers.
   LoopResult train(const Start& start, ParcelReceiver& receiver);
 
  private:

@@ -8,38 +8,38 @@
 
 namespace millrace {
 
-// A micro-batch of latents (C, height, width) as `train` computes it with these settings.
+// The pass of a micro-batch of latents (C, height, width) as `train` computes it with these settings.
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device);
 
-// What decides beside model.cuda_graphs whether passes are CUDA graphs.
+// What decides, besides model.cuda_graphs, whether passes are CUDA graphs.
 struct GraphCase {
   torch::Device device = torch::kCPU;
   int rank = 0;        // whose device it is
   double dropout = 0;  // of the U-Net
   config::Auto<bool> fused_kernels{};
   ShardPlan shards{};
-  bool shows_kernels = false;  // some passes go by kernels, which are to be seen: record.steps, bench.profile
+  bool shows_kernels = false;  // some passes go by kernels, to be recorded or profiled: record.steps, bench.profile
 };
 
 struct GraphPlan {
   bool used = false;
-  std::string why_not = {};            // what rules graphs out; empty where they are used, or only not wanted
-  bool has_passes_by_kernels = false;  // beside graphs
+  std::string why_not = {};            // what rules graphs out; empty if they are used, or merely not wanted
+  bool has_passes_by_kernels = false;  // besides graphs
 };
-// The one rule for train, its memory and bench. `asked`: model.cuda_graphs; `auto` takes them where every pass can be a
-// graph and kernels are fused.
+// The one rule for train, its memory plan and bench. `asked`: model.cuda_graphs; `auto` uses them if every pass can be
+// a graph and kernels are fused.
 GraphPlan plan_cuda_graphs(const config::Auto<bool>& asked, const GraphCase& graph_case);
 // `rank`: whose device it is.
 GraphPlan plan_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
                            torch::Device device, int rank = 0);
-// Error(usage) for model.cuda_graphs=true where graphs are ruled out.
+// Error(usage) for model.cuda_graphs=true if graphs are ruled out.
 void check_cuda_graphs(const config::Auto<bool>& asked, const GraphPlan& graphs);
 
-// Of how many such passes a GPU keeps the memory. Graphs have theirs for themselves: beside it lies that of passes
-// which go on by kernels, where model.cuda_graphs=true among several trainers or with record.steps, and else a part of
-// one for validation and pictures, which have no gradients; whether there are any or not, so that batch.micro=auto does
-// not change with what may change at a restart.
+// For how many passes' tensors a GPU has memory at once. CUDA graphs keep theirs to themselves; in addition there are
+// passes that go by kernels (model.cuda_graphs=true with several trainers, or record.steps), or else a part of one for
+// validation and pictures, which have no gradients. That part counts whether there are any or not, so that
+// batch.micro=auto does not change with what may change at a restart.
 double passes_in_memory(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
                         torch::Device device);
 
