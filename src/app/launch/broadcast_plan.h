@@ -5,9 +5,9 @@
 
 namespace millrace {
 
-// Made by rank 0, the same everywhere; its errors reach all ranks.
+// The plan as rank 0 makes it, on all ranks; its errors reach all ranks. Collective.
 DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch);
-// The same where every rank reads its own share of one pass.
+// The same for one pass of which every rank reads its own share.
 DataPlan broadcast_shares(const Group& world, const SourceConfig& source, const DataConfig& data);
 
 }  // namespace millrace

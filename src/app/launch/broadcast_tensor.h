@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-// What `root` has in host memory, contiguous and of this dtype, on all ranks; undefined where it is there. Collective.
+// The tensor that `root` has in host memory, contiguous and of this dtype, on all ranks; undefined if it is there.
+// Collective.
 inline torch::Tensor broadcast_tensor(const Group& group, torch::Tensor tensor, torch::Dtype dtype, int root) {
   nlohmann::json shape;
   if (group.rank() == root && tensor.defined()) shape = tensor.sizes().vec();

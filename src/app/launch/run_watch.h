@@ -9,15 +9,15 @@
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/error.h"
 
-// What ends a run, told to its folder.
+// Records in the run's folder what ends a run.
 namespace millrace {
 
-// From now on a rank whose own node fails is named in RUN/fault, so that the next start leaves the node out: before
-// devices are looked at, and before the folder is this run's. A second run that was started on the folder by mistake
-// may name one of its nodes there, too.
+// From now on a rank whose own node fails is named in RUN/fault, so that the next start leaves the node out. Called
+// before devices are looked at, and before the folder is this run's: a second run that was started on the folder by
+// mistake may name one of its nodes there, too.
 void report_faults_to(const World& world, const std::filesystem::path& run_dir);
 
-// What a rank of the run does: "producer".
+// The role of a rank of the run: "producer".
 using RoleOfRank = std::function<std::string(int rank)>;
 
 // Ends the run when a rank stands still (NOTE [Watchdog]), from planning and loading on, and names it: on the screen,
@@ -27,7 +27,7 @@ class RunWatch {
   // Collective.
   RunWatch(const World& world, double hang_seconds);
 
-  // A folder is open while this lives.
+  // The folder is open while this object lives.
   class InFolder {
    public:
     InFolder(RunWatch& watch, std::filesystem::path run_dir, const RunLease& lease, RoleOfRank role_of);
@@ -49,15 +49,15 @@ class RunWatch {
 
   std::mutex mutex_;
   const InFolder* folder_ = nullptr;
-  Watchdog watchdog_;  // goes first, since its thread uses the rest
+  Watchdog watchdog_;  // destroyed first, since its thread uses the rest
 };
 
-// What it then writes: to STATE, and to RUN/fault where one host alone is suspect. `role`: the suspect's.
+// What RunWatch writes about a hang: to STATE, and to RUN/fault if a single host is suspect. `role`: the suspect's.
 void tell_folder(const std::filesystem::path& run_dir, const Suspect& suspect, const std::string& role,
                  const Error& error);
 
-// Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE where it ends
-// the run, before the stack unwinds further. A rank that stands still is named there too.
+// Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE if it ends the
+// run, before the stack unwinds further. A rank that hangs is named there too.
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
                   const RoleOfRank& role_of, RunWatch& watch, const std::function<int()>& part);
 

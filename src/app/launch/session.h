@@ -15,10 +15,10 @@
 // What every rank of a launched command sets up first.
 namespace millrace {
 
-// Whether a setting says how a rank uses its own node, and may differ from rank to rank.
+// Whether a key only says how a rank uses its own node, so that it may differ between ranks.
 bool is_of_the_node(const std::string& key);
 
-// What must not differ between the settings of two ranks, and does; the other rank's as `dump_yaml` has them.
+// Settings that differ between two ranks and must not. `of_other`: the other rank's, as dump_yaml prints them.
 template <class Root>
 std::vector<config::Change> differing_settings(const std::string& of_other, const Root& own) {
   auto changes = config::diff(of_other, own);
@@ -26,11 +26,11 @@ std::vector<config::Change> differing_settings(const std::string& of_other, cons
   return changes;
 }
 
-// Error(usage) where there are such differences from rank 0's settings.
+// Error(usage) if there are such differences from rank 0's settings.
 void refuse_other_settings(const World& world, const std::vector<config::Change>& differing);
 
-// The configuration on every rank, which is the same on all; a mistake is an AgreedError. Printed, when that is asked
-// for, by rank 0.
+// Loads the configuration on every rank, and makes sure that all have the same; a mistake is an AgreedError. Rank 0
+// prints it if that is asked for.
 template <class Root, class Check>
 Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check, const Root& defaults = {}) {
   auto loaded =
@@ -48,25 +48,25 @@ struct Session {
   bool is_root() const { return world.is_root(); }
 };
 
-// Threads (auto: the node's CPUs shared out to its ranks), device, time limit of waits. Collective.
+// Sets up threads (auto: the node's CPUs shared out to its ranks), the device, and the time limit of waits. Collective.
 Session start_session(World& world, const std::string& device, const GuardConfig& guard,
                       const config::Auto<int>& threads);
 
-// How this process computes: run.deterministic and model.fused_kernels.
+// Chooses how this process computes: run.deterministic and model.fused_kernels.
 void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused);
 
-// From now on this rank also writes RUN/log/rank-00003.log, which says where it runs and its `work`, for who
-// opens the file of one rank of many. `role` = trainer, producer or empty.
+// From now on this rank also writes RUN/log/rank-00003.log, which says where it runs and what its `work` is, for those
+// who open the file of one rank of many. `role` = trainer, producer or empty.
 void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console,
               const std::string& work);
 
 // True on all ranks when a signal told any of them to stop. Collective.
 bool told_to_stop(const Group& group);
 
-// What a command ends with that was told to stop before it wrote anything.
+// The exit code of a command that was told to stop before it wrote anything; rank 0 says so.
 int stopped_before_start(const Session& session);
 
-// On every rank; Error(io) when it is missing.
+// Opens the folder on every rank; Error(io) on all when something of it is missing. Collective.
 PipelineFolder open_pipeline(const Group& world, const std::string& path);
 
 // GPU name of every rank; "" where there is none. Collective.

@@ -7,20 +7,20 @@
 // A cluster in words.
 namespace millrace {
 
-// 10^12 operations a second, by the resolution of the images.
+// Speed in 10^12 operations a second, by the resolution of the images.
 struct Rates {
   double at_256, at_512;
-  bool is_published;  // what others have reached with Stable Diffusion 2 in 16 bits; else a share of the peak rate
+  bool is_published;  // reached by others with Stable Diffusion 2 in 16 bits; else a fraction of the peak rate
 
   double at(int resolution) const { return resolution <= 384 ? at_256 : at_512; }
 };
 
 // A kind of GPU, or "cpu" for ranks without one. docs/planning.md has the sources of its rates.
 struct GpuModel {
-  std::string_view name;    // as a cluster's description calls it
-  std::string_view word;    // of `driver`, enough to tell it from most others; what Slurm's features are taken to be
-  std::string_view driver;  // what the driver calls one; what roles.* are compared with
-  double memory_gib;        // 0: no limit is known
+  std::string_view name;    // as in a description of a cluster
+  std::string_view word;    // in `driver`, tells it from most others; taken to be Slurm's feature as well
+  std::string_view driver;  // the driver's name of it, which roles.* are compared with
+  double memory_gib;        // 0 = unknown
   Rates train, encode;
 
   bool is_cpu() const { return name == "cpu"; }
@@ -35,10 +35,10 @@ struct NodeGroup {
   int gpus() const { return nodes * gpus_per_node; }
 };
 
-// "4x8xa100-80g + 48x1xa10g": groups of COUNTxGPUSxMODEL. Error(usage) that says what is known.
+// "4x8xa100-80g + 48x1xa10g": groups of COUNTxGPUSxMODEL. Error(usage) says which models are known.
 std::vector<NodeGroup> parse_cluster(std::string_view spec);
 
-// "4x8xa100-80g + 48x1xa10g" again.
+// The reverse of parse_cluster.
 std::string to_string(std::span<const NodeGroup> cluster);
 
 }  // namespace millrace

@@ -18,13 +18,13 @@ namespace millrace::preflight {
 struct Answer {
   nlohmann::json facts = {};  // null: this rank had no part in it
   std::optional<Error> error = {};
-  bool is_to_blame = false;  // its own node broke (comm/fault.h): it has not only waited for others
+  bool is_to_blame = false;  // its own node failed (comm/fault.h); it did not merely wait for others
 };
 using Answers = std::vector<Answer>;  // of all ranks
 void to_json(nlohmann::json& json, const Answer& answer);
 void from_json(const nlohmann::json& json, Answer& answer);
 
-// `key` among the facts of the ranks that have it.
+// The facts called `key`, of the ranks that have them.
 template <class T>
 Facts<T> facts_of(const Answers& answers, const std::string& key) {
   Facts<T> facts;
@@ -35,18 +35,18 @@ Facts<T> facts_of(const Answers& answers, const std::string& key) {
   return facts;
 }
 
-// The same of numbers that may not be finite, which JSON does not know: they travel as text.
+// The same for numbers that may not be finite: JSON has none, so they travel as text.
 std::string number_text(double number);
 Facts<double> numbers_of(const Answers& answers, const std::string& key);
 
-// Those who could not do what others could.
+// The ranks that could not do what others could.
 std::vector<Suspicion> failed_alone(const Answers& answers);
 
 // A line of the table.
 struct Row {
   std::string detail;
   std::vector<Suspicion> suspects = {};
-  bool ends = false;  // what comes next cannot work with suspects
+  bool ends = false;  // the checkup ends here if there are suspects
 
   template <class... Args>
   void suspect(int rank, fmt::format_string<Args...> what, Args&&... args) {
@@ -55,11 +55,12 @@ struct Row {
 };
 
 // NOTE [Who is silent] A rank that hangs cannot say so, and those that wait for it cannot know for whom. So every check
-// is a question that all ranks answer to rank 0, by a message of their own; rank 0 then tells all of them all answers,
+// is a question that each rank answers to rank 0, by a message of its own; rank 0 then sends all answers to all ranks,
 // from which each draws the same conclusions. Ranks that waited for others in vain answer just that when their time is
-// over; who has not answered then is to blame, unless somebody has failed meanwhile, and nobody where all have waited.
-// What a rank may fail at alone is asked before a question for which ranks talk to each other. Ranks that are stopped
-// altogether are found earlier by the watchdog (comm/watchdog.h); calls that know no limit end with the Deadline.
+// over. A rank that has not answered by then is to blame, unless another one has failed meanwhile; if all have waited,
+// none is. Anything a rank may fail at alone is asked before a question for which ranks talk to each other. Ranks that
+// are stopped altogether are found earlier by the watchdog (comm/watchdog.h); calls without a limit end with the
+// Deadline.
 class Checkup {
  public:
   using Work = std::function<nlohmann::json()>;
@@ -73,35 +74,36 @@ class Checkup {
   std::string name(int rank) const;  // "rank 2 on n1"
   double seconds() const { return watch_.seconds(); }
 
-  // Those that follow are collective. `check` is a word that lives on.
+  // The following are collective. `check` must be a string literal.
 
-  // Does `work` on every rank and returns the answers of all on all ranks; facts that are an object also get "seconds".
-  // What fails for all that had a part in it, or a signal to any rank, is thrown on all. Error(suspect_node) when a
-  // rank is silent.
+  // Does `work` on every rank and returns the answers of all ranks on all; facts that are a JSON object also get
+  // "seconds". Throws on all ranks what failed on every rank that took part, or a signal to any rank.
+  // Error(suspect_node) when a rank is silent.
   Answers ask(const char* check, double seconds, const Work& work);
-  // The same, where nothing can follow when a rank fails alone: that is told, and thrown on all ranks.
+  // The same, but if a rank fails alone that is printed, and thrown on all ranks, since nothing can follow.
   Answers demand(const char* check, double seconds, const Work& work);
-  // Prints the line that `judge` makes of the answers; who failed alone at the last question is suspect, too. What
-  // `judge` throws, and suspects that end the checkup, are thrown on all ranks.
+  // Prints the line that `judge` makes of the answers; ranks that failed alone at the last question are suspects, too.
+  // What `judge` throws, and suspects that end the checkup, are thrown on all ranks.
   void conclude(const std::function<Row()>& judge);
 
-  // A line for what this run has no use for.
+  // Prints a line for a check that this run has no use for.
   void skip(const char* check, const std::string& why) const;
-  // Throws if somebody is suspect.
+  // Throws if there are suspects.
   void finish() const;
 
-  // Messages between two ranks, inside of `work`, until its time is over. Error(suspect_node).
+  // Messages between two ranks, inside of `work`, until its time is over; Error(suspect_node) then.
   void send(int to, std::span<const std::byte> bytes) const;
   void receive(int from, std::span<std::byte> bytes) const;
 
-  // The last words about a rank that is silent, with their line in the table; from any thread of one rank.
+  // Prints the line of a check in which a rank is silent, and returns the error about it. Any thread of one rank may
+  // call it.
   Error hang(const std::string& what) const;
 
  private:
   Answers collect(Answer own, double limit) const;
-  // What no rank could do, in the words of the lowest; nothing when one could.
+  // The error if no rank could do it, in the words of the lowest; nothing if one could.
   std::optional<Error> find_common_error(const Answers& answers) const;
-  // Of ranks that have all waited for others.
+  // The error if all ranks have waited for others.
   Error nobody_came_through(const std::vector<Suspicion>& all, const std::string& hint_of_lowest) const;
   double seconds_left() const;
 

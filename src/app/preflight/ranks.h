@@ -34,7 +34,7 @@ template <class T>
 Fact<T> most(const Facts<T>& facts) {
   return std::ranges::max(facts, {}, &Fact<T>::value);
 }
-// Of trainers, and of ranks that only produce.
+// Facts of trainers and of ranks that only produce, apart.
 template <class T>
 std::map<std::string, Facts<T>> by_role(const Facts<T>& facts, const Roles& roles) {
   std::map<std::string, Facts<T>> parts;
@@ -42,41 +42,42 @@ std::map<std::string, Facts<T>> by_role(const Facts<T>& facts, const Roles& role
   return parts;
 }
 
-// A rank whose value is not the most frequent one. Where several are the most frequent ones nobody knows which is
-// right, and all are named.
+// A rank whose value is not the most frequent one. If several values are equally frequent, nobody knows which is right,
+// and all ranks are named.
 struct Odd {
   int rank = 0;
   std::string own, usual;
 };
 std::vector<Odd> odd_ones(const Facts<std::string>& facts);
 
-// The middle value, or the mean of the two in the middle; 0 of none.
+// The median, of an even number the mean of the two in the middle; 0 if there are none.
 double median(const Facts<double>& facts);
 
-// The middle one of those that are finite; nothing where none is.
+// The median of the finite numbers; nothing if there are none.
 std::optional<double> usual_number(const Facts<double>& facts);
 // Ranks whose number is not within `share` of the usual one, or not finite.
 Facts<double> far_from(const Facts<double>& facts, double usual, double share);
 
-// Ranks whose value is below `share` of the median. Fewer than three are not judged, since nobody can say which of two
-// is the slow one.
+// Ranks whose value is below `share` of the median. Fewer than three ranks are not judged, since nobody can say which
+// of two is the slow one.
 Facts<double> far_below(const Facts<double>& facts, double share);
 
-// Ranks whose clock is more than `limit` seconds away from the median of all. `offsets`: to the clock of one of them.
+// Ranks whose clock is more than `limit` seconds away from the median of all. `offsets`: from the clock of one of them.
 std::vector<Suspicion> judge_clocks(const Facts<double>& offsets, double limit_seconds);
 
-// Trainers whose sums of gradients over all of them have `wrong` elements. What all of them hold alike came from one of
-// them, or from a link, and nobody knows which: Error(suspect_node).
+// Trainers on which `wrong` elements of the sum of all trainers' gradients are wrong. If the sum is wrong on all of
+// them, the cause is one of them or a link, and nobody knows which: Error(suspect_node).
 std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong);
 
-// The order in which ranks are neighbours in a ring: by place on their host, so that messages between neighbours cross
-// hosts wherever there are several.
+// The ranks in the order of a ring: by their place on their host, so that neighbours are on different hosts wherever
+// there are several.
 std::vector<int> ring_over_hosts(const std::vector<std::string>& hosts);
 
-// With whom a place of a ring talks, in this order: so all pairs meet in two rounds, in three where ranks are odd.
+// The neighbours that a place in the ring exchanges messages with, in order. All pairs meet in two rounds, in three if
+// the number of ranks is odd.
 struct Meeting {
   int place = 0;
-  bool asks = false;  // who begins
+  bool asks = false;  // this place begins
 };
 std::vector<Meeting> meetings(int place, int ranks);
 

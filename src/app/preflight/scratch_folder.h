@@ -6,7 +6,7 @@
 
 namespace millrace::preflight {
 
-// FOLDER/.preflight-PROCESS, where all ranks try to write and rank 0 cleans up: nothing stays, not even FOLDER if it
+// FOLDER/.preflight-PROCESS, in which all ranks try to write. Rank 0 cleans up: nothing stays, not even FOLDER if it
 // was not there before.
 class ScratchFolder {
  public:
@@ -15,15 +15,15 @@ class ScratchFolder {
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
-  // The folder's path. `key` says where `folder` comes from. Removes what earlier processes of this machine left when
-  // they were killed. Error(io).
+  // Makes the folder and returns its path. `key`: the setting that `folder` comes from. Also removes what killed
+  // processes of this machine left there. Error(io).
   std::filesystem::path make(const std::string& key, const std::filesystem::path& folder);
-  // From any thread; does nothing when there is nothing.
+  // Removes the folder, if there is one. Any thread may call it.
   void remove();
 
  private:
   std::mutex mutex_;
-  std::filesystem::path path_;                     // empty: there is none
+  std::filesystem::path path_;                     // empty = none
   std::vector<std::filesystem::path> made_above_;  // FOLDER and what is above it, innermost first
 };
 
