@@ -20,7 +20,7 @@ struct GpuModel {
   std::string_view name;    // as in a description of a cluster
   std::string_view word;    // in `driver`, tells it from most others; taken to be Slurm's feature as well
   std::string_view driver;  // the driver's name of it, which roles.* are compared with
-  double memory_gib;        // 0 = unknown
+  double memory_gib;        // 0: no limit is known
   Rates train, encode;
 
   bool is_cpu() const { return name == "cpu"; }
@@ -35,7 +35,7 @@ struct NodeGroup {
   int gpus() const { return nodes * gpus_per_node; }
 };
 
-// "4x8xa100-80g + 48x1xa10g": groups of COUNTxGPUSxMODEL. Error(usage) says which models are known.
+// "4x8xa100-80g + 48x1xa10g": groups of COUNTxGPUSxMODEL. Error(usage) explains the form or lists the models.
 std::vector<NodeGroup> parse_cluster(std::string_view spec);
 
 // The reverse of parse_cluster.
