@@ -23,7 +23,8 @@ void check_fingerprint(const std::filesystem::path& cache, const nlohmann::json&
 void check_tokenizer(const std::string& cache, const nlohmann::json& made_with, const ProducerConfig& config,
                      const PipelineFolder& pipeline);
 
-// What is trained at 512 px must not be latents of 256 px by mistake: pictures and the exported folder would say 512.
+// Latents must have the resolution that is trained at: with latents of 256 px by mistake, pictures and the exported
+// folder would say 512.
 void check_resolution(const std::string& cache, const EncodingShape& shape, const ProducerConfig& config,
                       const PipelineFolder& pipeline);
 
@@ -41,7 +42,7 @@ void warn_of_unknown_tokens(const ProducerConfig& config, const PipelineFolder& 
 void warn_of_other_encoders(const nlohmann::json& made_with, const ProducerConfig& config,
                             const PipelineFolder& pipeline, torch::Dtype dtype);
 
-// What has become part of the latents when they were made.
+// Warns of keys that have no effect, since they applied when the latents were made.
 void warn_of_idle_keys(const ProducerConfig& config);
 
 }  // namespace millrace

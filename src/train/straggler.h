@@ -10,7 +10,7 @@
 namespace millrace {
 
 // Who takes longest for the same work, and how many times as long as the median (of an even number: the faster of the
-// two in the middle). What is not finite is unknown and left out.
+// two in the middle). Values that are not finite are unknown and left out.
 struct Slowest {
   std::size_t place = 0;
   double ratio = 1;  // 1 = nobody is slower than the median
@@ -29,8 +29,9 @@ class StragglerWatch {
     bool is_slow = true;     // else it was, and has recovered
     std::int64_t steps = 0;  // for which it has been slow
   };
-  // What each of them took for the same work in the last `steps` steps; in return those who have been slow in all looks
-  // for `patience` steps by now, once each until they have recovered. A single look may be slow for a single step.
+  // `seconds`: what each of them took for the same work in the last `steps` steps. Returns those that have been slow at
+  // every look for `patience` steps by now, each once until it has recovered. A single look may be slow because of a
+  // single step.
   std::vector<News> look(std::span<const double> seconds, std::int64_t steps);
 
  private:

@@ -25,7 +25,7 @@ class CheckpointReader {
  public:
   // Checks everything, see `verify`. Error(io) names what is wrong; UnreadableCheckpoint.
   static CheckpointReader open(const std::filesystem::path& path);
-  // The same on all ranks of a group: rank 0 reads the manifest, each of `verifiers` (all where there are none)
+  // The same on all ranks of a group: rank 0 reads the manifest, each of `verifiers` (all ranks if there are none)
   // verifies a share of the files, and all throw what one has found. If up to 64 verifiers restore the checkpoint
   // afterwards and split the state as its writers did, each finds its part still cached in its node's memory.
   // Collective.
@@ -37,7 +37,7 @@ class CheckpointReader {
   const std::vector<CheckpointFile>& files() const { return manifest_.files; }
   const std::map<std::string, CheckpointTensor>& tensors() const { return manifest_.tensors; }
   RunState state() const;
-  // What Ledger::load_state takes; empty when there is none.
+  // The ledger as Ledger::load_state takes it; empty if there is none.
   std::string ledger() const;
 
   // "weights", "exp_avg", "exp_avg_sq", and "ema" when the run kept one.
