@@ -54,8 +54,8 @@ class BatchReceiver {
   std::map<int, int> short_stripes_;  // per producer: how many of its stripes have less than the next step needs
   // NOTE [Held parcels] A parcel of a producer from which nothing is missing stays in its slot. So a producer that runs
   // ahead is held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon
-  // as something from that producer is missing, the parcel is taken out, whichever stripe is awaited: see NOTE [Order
-  // of parcels] in producer.cpp.
+  // as something from that producer is missing, it is taken out, whichever stripe is awaited:
+  // NOTE [Order of parcels] in producer.cpp.
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;
   LedgerDelta delta_;
