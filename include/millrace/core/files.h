@@ -66,8 +66,8 @@ fs::path without_last_slash(const fs::path& path);
 fs::path normal_path(const fs::path& path);
 // Absolute, with all links followed; the path itself if that fails.
 fs::path resolved_path(const fs::path& path);
-// Absolute: the path, or the nearest folder above it that exists, which tells the disk that it will be made on. Empty if
-// the working folder is gone.
+// Absolute: the path, or the nearest folder above it that exists, which tells the disk that it will be made on. Empty
+// if the working folder is gone.
 fs::path existing_ancestor(const fs::path& path);
 void make_directories(const fs::path& path);  // with all above it; those that exist are fine
 // Makes a new directory beside `final_name`, which it is to be renamed to, under a temporary_name as AtomicFile's.
