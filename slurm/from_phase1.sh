@@ -17,6 +17,14 @@ leads_elsewhere() {
   return 1
 }
 
+# Whether every part of PIPELINE, which may have links of other names in it, is in START.
+has_all_parts() {
+  local entry
+  for entry in "$pipeline"/*/; do
+    if [[ -d $entry && ! -e $start/$(basename "$entry") ]]; then return 1; fi
+  done
+}
+
 # `train` compares it with what its checkpoint was trained with.
 lead_to_pipeline() {
   local entry twin
@@ -49,7 +57,7 @@ start_from_phase1() (
   if [[ -e $start ]]; then
     [[ -n $digest && $(cut -d' ' -f1 "$start/FROM" 2> /dev/null) == "$digest" ]] ||
       refuse "$start was not made from $checkpoint, which $phase1/DONE names" "give PHASE1_DIR as it was, or another run.dir"
-    leads_elsewhere || return 0  # made anew, since the other folder has to be compared with phase 1's; nothing was trained from it
+    if has_all_parts && ! leads_elsewhere; then return 0; fi  # made anew, since the other folder has to be compared with phase 1's; nothing was trained from it
   fi
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
@@ -70,7 +78,7 @@ start_from_phase1() (
   rm -rf "$made/export"
   for entry in "$pipeline"/*; do
     if [[ $(basename "$entry") == FROM || -e $made/$(basename "$entry") ]]; then continue; fi  # FROM: of an earlier phase
-    ln -s "$(realpath "$entry")" "$made/" || refuse "$made cannot be filled" "see above"
+    ln -s "$(realpath "$entry")" "$made/$(basename "$entry")" || refuse "$made cannot be filled" "see above"
   done
   { [[ -d $made/unet ]] && echo "$digest $checkpoint weights=$weights" > "$made/FROM" && sync -f "$made/FROM" && rm -rf "$start" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"

@@ -9,7 +9,7 @@
 unalias -a
 set +eCf
 shopt -u failglob nullglob nocasematch xpg_echo
-unset POSIXLY_CORRECT
+unset POSIXLY_CORRECT "${!SCANCEL_@}" "${!SQUEUE_@}" "${!SINFO_@}" "${!SCONTROL_@}"
 
 # Before anything is started: arithmetic with what is no number would end the script in the middle.
 whole='(0|[1-9][0-9]{0,8})'
@@ -61,6 +61,9 @@ path_of() {
   echo "$text"
 }
 
+# from_section CONFIG SECTION: this JSON text from there on, since the keys of filters before it may have any names.
+from_section() { echo "${1#*$'\n  "'"$2"$'": {'}"; }
+
 # runs_once COMMAND ARGUMENT...: whether it only tries or tells something: there is nothing to go on with.
 runs_once() {
   local word
@@ -77,13 +80,13 @@ find_folders() {
   if ((code == 0)); then
     run_dir=`path_of "$config" dir`
     pipeline_dir=`path_of "$config" pipeline`
-    resume_key=`echo "$config" | json_value - resume`
+    resume_key=`from_section "$config" checkpoint | json_value - resume`
     export MILLRACE_TYPED_RESUME=$resume_key  # for what the program tells people: it may be started with another
     first_stamp=`state_stamp`
     out_dir=$run_dir
     case $2 in
       download) out_dir=`path_of "$config" out` ;;
-      preprocess) out_dir=`path_of "$config" cache` ;;
+      preprocess) out_dir=`from_section "$config" encode`; out_dir=`path_of "$out_dir" cache` ;;
     esac
   fi
   return "$code"

@@ -175,7 +175,7 @@ end_leaked_steps() {
   while :; do
     leaked=(`squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | sed -n 's/ ranks$//p'`)
     if ((${#leaked[@]} == 0)) || ((SECONDS > deadline)); then return; fi
-    for step in "${leaked[@]}"; do scancel --signal=KILL "$step" 2> /dev/null; done
+    for step in "${leaked[@]}"; do scancel --signal=KILL "$step" &> /dev/null; done
     sleep 1
   done
 }
@@ -575,11 +575,23 @@ count_this_start() {
   may_requeue requeues || die 1 "the job does not start again"
 }
 
+# Settings may hold secrets, and others may read this log. show_command COMMAND ARGUMENT...: into the variable `shown`.
+show_command() {
+  local word previous="" settings=0
+  shown=$1
+  for word in "${@:2}"; do
+    if [[ $word == --* || $previous == --config ]]; then shown+=" $word"; else ((settings += 1)); fi
+    previous=$word
+  done
+  if ((settings > 0)); then shown+=" with $settings settings"; fi
+}
+
 supervise() {
-  local what person_code again
+  local shown what person_code again
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
   ask_program "$@"
-  say "$MILLRACE ${*}, results in $out_dir"
+  show_command "$@"
+  say "$MILLRACE $shown, results in $out_dir"
   begin
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi

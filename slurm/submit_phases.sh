@@ -59,17 +59,27 @@ if [[ ,$exported != *,MILLRACE*=* ]]; then  # else the jobs have others
   refuse_unset 2 "${PHASE2_CONFIG:-${one_config:-$home/configs/sd2_base_512.yaml}}" "$@"
 fi
 
-phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
+# submit CONFIG FLAG... SCRIPT ARGUMENT...: a job, and ID or ID;CLUSTER in the variable `job`. Sites' wrappers may print more.
+submit() {
+  local printed
+  printed=$(MILLRACE_CONFIG=$1 sbatch --parsable "${flags[@]}" "${@:2}") || return 1
+  job=${printed##*$'\n'}
+  if [[ $job =~ ^[0-9]+(\;.+)?$ ]]; then return; fi
+  printf 'submit_phases: sbatch --parsable printed no job id at its end:\n%s\nhint: squeue --me shows what was submitted\n' "$printed" >&2
+  return 1
+}
+
+submit "${PHASE1_CONFIG:-$one_config}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR" || exit 1
 cluster=()
-if [[ $phase1 == *";"* ]]; then cluster=(-M "${phase1#*;}"); fi  # of another cluster sbatch adds the name
-phase1=${phase1%%;*}
-if ! phase2=$(MILLRACE_CONFIG=${PHASE2_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "${cluster[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
-  "$home/slurm/phase2_512.sbatch" "$@" run.dir="$PHASE2_DIR"); then
-  scancel "${cluster[@]}" "$phase1"
+if [[ $job == *";"* ]]; then cluster=(-M "${job#*;}"); fi  # of another cluster sbatch adds the name
+phase1=${job%%;*}
+if ! submit "${PHASE2_CONFIG:-$one_config}" "${cluster[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
+  "$home/slurm/phase2_512.sbatch" "$@" run.dir="$PHASE2_DIR"; then
+  scancel "${cluster[@]}" "$phase1" || true
   echo "submit_phases: phase 2 was refused, so phase 1 is cancelled again" >&2
   exit 1
 fi
-phase2=${phase2%%;*}
+phase2=${job%%;*}
 
 printf -v state %q "$PHASE1_DIR/STATE"
 log=$(scontrol "${cluster[@]}" show job "$phase1" 2> /dev/null | sed -n 's/^ *StdOut=//p') || log=""

@@ -49,11 +49,21 @@ std::size_t find_end(const std::string& text, std::string_view ends, std::size_t
   return std::min(text.find_first_of(ends, from), text.size());
 }
 
+// Of NAME:PASSWORD@HOST, what stands before a slash in the password; HOST:80 of an address is none.
+bool ends_in_password(std::string_view host) {
+  const auto colon = host.rfind(':');
+  if (host.find_first_of("@[") != host.npos || colon == host.npos) return false;
+  const auto port = host.substr(colon + 1);
+  return !std::ranges::all_of(port, [](char c) { return '0' <= c && c <= '9'; });
+}
+
 void hide_users(std::string& text) {
   constexpr std::string_view sign = "://";
   for (std::size_t at = text.find(sign); at != text.npos; at = text.find(sign, at)) {
     at += sign.size();
-    const auto host_end = std::min(find_end(text, ends_of_address, at), find_end(text, "/?#", at));
+    const auto end = find_end(text, ends_of_address, at);
+    auto host_end = std::min(end, find_end(text, "/?#", at));
+    if (ends_in_password(std::string_view(text).substr(at, host_end - at))) host_end = end;
     const auto user_end = text.substr(at, host_end - at).rfind('@');
     if (user_end != text.npos) at = replace(text, at, at + user_end);
   }
@@ -67,6 +77,32 @@ void hide_parameters(std::string& text) {
       continue;
     const auto end = find_end(text, ends_of_value, ++at);
     if (end > at) at = replace(text, at, end);
+  }
+}
+
+// Masks the word at `at`, in quotes up to their end; returns where the text goes on.
+std::size_t hide_word(std::string& text, std::size_t at) {
+  const bool is_quoted = at < text.size() && (text[at] == '"' || text[at] == '\'');
+  if (is_quoted) ++at;
+  const auto end = is_quoted ? find_end(text, text.substr(at - 1, 1), at) : find_end(text, ends_of_address, at);
+  return end > at ? replace(text, at, end) : at;
+}
+
+// NAME=value of a shell, and --name=value or --name value. Keys of a configuration are neither.
+void hide_words_of_commands(std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto begin = at;
+    while (at < text.size() && is_name_letter(text[at])) ++at;
+    const auto word = std::string_view(text).substr(begin, at - begin);
+    const bool is_option = word.starts_with("--"), is_assigned = at < text.size() && text[at] == '=';
+    const bool is_variable =
+        is_assigned && std::ranges::none_of(word, [](char c) { return ('a' <= c && c <= 'z') || c == '.'; });
+    const bool has_value = is_assigned || (at < text.size() && text[at] == ' ');
+    const auto name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+    if (has_value && (is_option || is_variable) && is_secret_name(name))
+      at = hide_word(text, at + 1);
+    else
+      ++at;
   }
 }
 
@@ -111,9 +147,10 @@ void hide_variables(std::string& text) {
 std::string without_secrets(std::string_view text) {
   std::string shown(text);
   hide_variables(shown);
-  if (shown.find_first_of(":?&") == shown.npos) return shown;  // most names of files
+  if (shown.find_first_of(":?&=") == shown.npos) return shown;  // most names of files
   hide_users(shown);
   hide_parameters(shown);
+  hide_words_of_commands(shown);
   hide_authorization(shown);
   return shown;
 }

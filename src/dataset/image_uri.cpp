@@ -1,6 +1,7 @@
 #include "millrace/dataset/image_uri.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -43,17 +44,26 @@ LoadFailure too_large(const std::string& uri, std::uint64_t max_bytes) {
   return {RejectReason::too_large, fmt::format("{}: more than {} bytes", uri, max_bytes)};
 }
 
-std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes) {
+// The row's fault, or the storage's.
+LoadFailure missing_file(const std::string& path, const std::string& why, const std::string& message,
+                         const LastFile* last) {
+  if (last && last->is_gone())
+    throw StorageError(path, why, fmt::format("{}, and what was read before is gone, too", message));
+  return {RejectReason::missing_image, message};
+}
+
+std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes, LastFile* last) {
   std::error_code error;
   const bool regular = fs::is_regular_file(path, error);
   check_storage(error, path);
-  if (!regular) return missing(path, "no such file");
+  if (!regular) return missing_file(path, "no such file", path + ": no such file", last);
   const InputFile file(path);
   const std::uint64_t size = file.size();
   if (size == 0) return missing(path, "empty");
   if (size > max_bytes) return too_large(path, max_bytes);
   std::string bytes(size, '\0');
   if (file.read_at(0, std::as_writable_bytes(std::span(bytes))) < size) return missing(path, "cannot be read");
+  if (last) last->remember(path);
   return bytes;
 }
 
@@ -72,6 +82,16 @@ std::variant<std::string, LoadFailure> load_address(const std::string& address, 
 
 }  // namespace
 
+void LastFile::remember(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  path_ = path;
+}
+
+bool LastFile::is_gone() const {
+  const std::lock_guard lock(mutex_);
+  return !path_.empty() && ::access(path_.c_str(), R_OK) != 0;
+}
+
 std::string resolve_uri(std::string_view uri, const std::string& list) {
   if (is_address(trim(uri))) return std::string(trim(uri));
   if (uri.starts_with("file:")) uri = uri.substr(uri.starts_with("file://") ? 7 : 5);
@@ -81,14 +101,15 @@ std::string resolve_uri(std::string_view uri, const std::string& list) {
   return base.substr(0, base.rfind('/') + 1).append(uri);
 }
 
-std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes) try {
+std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes, LastFile* last) try {
   // Anything else is a path: what a list says must not be run as a command.
-  return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes);
+  return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes, last);
 } catch (const RefusedError& error) {
   // A file may be closed to this user, and an object not for us; a ticket that has run out closes all files, and is
   // renewed.
-  if (!is_address(uri) && error.why() != "EACCES" && error.why() != "EPERM") throw;
-  return LoadFailure{RejectReason::missing_image, error.what()};
+  if (is_address(uri)) return LoadFailure{RejectReason::missing_image, error.what()};
+  if (error.why() != "EACCES" && error.why() != "EPERM") throw;
+  return missing_file(uri, error.why(), error.what(), last);
 } catch (const StorageError& error) {
   // A list of the web names hosts that are gone for good: each would end the run.
   if (!is_http(uri)) throw;

@@ -1,5 +1,7 @@
 #include "index_store.h"
 
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
@@ -67,11 +69,18 @@ std::optional<TarIndex> try_load(const std::string& file, const FileStamp& stamp
   }
 }
 
-void try_save(const std::string& file, const TarIndex& index) {
+// Who may read the archive may read its index, whatever the umask of this user.
+void share(const std::string& file, const std::string& archive) {
+  struct stat is {};
+  if (::stat(archive.c_str(), &is) == 0) (void)::chmod(file.c_str(), (is.st_mode & 0444) | 0600);
+}
+
+void try_save(const std::string& file, const TarIndex& index, const std::string& archive) {
   std::error_code ignored;
   fs::create_directories(fs::path(file).parent_path(), ignored);
   try {
     write_file_atomically(file, to_bytes(index));
+    share(file, archive);
   } catch (const Error& error) {
     log::debug("an index is not kept: {}", error.what());  // a folder that cannot be written is no trouble
   }
@@ -102,7 +111,7 @@ TarIndex IndexStore::index_of(const std::string& path) const {
 TarIndex IndexStore::make_index_of(const std::string& path) const {
   TarIndex index = index_tar(path);
   const std::optional<std::string> file = file_of(path);
-  if (file && stamp_of(path) == index.stamp) try_save(*file, index);
+  if (file && stamp_of(path) == index.stamp) try_save(*file, index, path);
   return index;
 }
 

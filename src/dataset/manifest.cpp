@@ -159,8 +159,9 @@ void check_columns(const Manifest& manifest, const SourceConfig& source) {
     try {
       const std::vector<TableColumn> table = table_columns(archive.path);
       if (table.empty()) continue;
-      choose_columns(table, source, archive.path);
-      return;
+      const auto columns = choose_columns(table, source, archive.path);
+      const auto& image = columns.names[SampleColumns::image];
+      if (std::ranges::find(table, image, &TableColumn::name)->holds != ColumnHolds::nothing) return;
     } catch (const Error& error) {
       if (!is_damage(error)) throw;
     }

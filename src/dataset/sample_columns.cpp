@@ -89,10 +89,11 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   const Chooser chooser(table, config.section, path);
   const SourceColumns& wanted = config.columns;
   const TableColumn& image = chooser.choose("image", wanted.image, names_of_images(path));
-  if (image.holds != ColumnHolds::bytes && image.holds != ColumnHolds::text)
+  const bool has_none = image.holds == ColumnHolds::nothing;
+  if (image.holds != ColumnHolds::bytes && image.holds != ColumnHolds::text && !has_none)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.
-  if (is_kind(path, ArchiveKind::parquet) && !wanted.image && image.holds != ColumnHolds::bytes)
+  if (is_kind(path, ArchiveKind::parquet) && !wanted.image && image.holds != ColumnHolds::bytes && !has_none)
     chooser.fail(fmt::format("{}: no column with the bytes of images, and {} holds text", path, image.name), "image");
   SampleColumns columns;
   columns.image_is_place = image.holds == ColumnHolds::text;

@@ -19,8 +19,8 @@ struct Parts {
 
   // Where there is a URL already, `text` may be relative to it.
   CURLUcode set(const std::string& text, unsigned flags = 0) const {
-    return curl_url_set(handle.get(), CURLUPART_URL, text.c_str(),
-                        CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE | with_blanks | flags);
+    return curl_url_set(handle.get(), CURLUPART_URL, without_blanks(text).c_str(),
+                        CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE | flags);
   }
 
   std::string get(CURLUPart part, unsigned flags = 0) const {

@@ -191,6 +191,7 @@ ColumnHolds what_holds(const arrow::DataType& column) {
   if (is_text(column)) return ColumnHolds::text;
   if (is_bytes(column) || is_struct_with_bytes(column)) return ColumnHolds::bytes;
   if (is_text_list(column)) return ColumnHolds::texts;
+  if (value_type(column).id() == arrow::Type::NA) return ColumnHolds::nothing;
   return arrow::is_nested(value_type(column).id()) ? ColumnHolds::nested : ColumnHolds::other;
 }
 

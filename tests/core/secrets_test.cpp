@@ -39,6 +39,22 @@ TEST(WithoutSecrets, HidesHeadersOfCommands) {
             "pipe:curl -H \"authorization:***\" -s http://h/0.tar");
 }
 
+TEST(WithoutSecrets, HidesWordsOfCommandsByTheirNames) {
+  EXPECT_EQ(without_secrets("pipe:AWS_SECRET_ACCESS_KEY=ab/12+3 aws s3 cp s3://b/0.tar -"),
+            "pipe:AWS_SECRET_ACCESS_KEY=*** aws s3 cp s3://b/0.tar -");
+  EXPECT_EQ(without_secrets("pipe:HF_TOKEN='h f' get --password=p --token \"x y\" http://h/0.tar"),
+            "pipe:HF_TOKEN='***' get --password=*** --token \"***\" http://h/0.tar");
+  for (const char* text : {"data.train.columns.key=id", "pipe:get --key-file k --tokenizer=clip http://h", "KEYS=3 x",
+                           "set model.pipeline=/a/token=1 ", "--config a.yaml key=value"})
+    EXPECT_EQ(without_secrets(text), text);
+}
+
+TEST(WithoutSecrets, HidesPasswordsWithASlash) {
+  EXPECT_EQ(without_secrets("https://me:ab/cd@host/0.tar"), "https://***@host/0.tar");
+  EXPECT_EQ(without_secrets("http://h:8080/a@2x.jpg http://[::1]:80/a@b"),
+            "http://h:8080/a@2x.jpg http://[::1]:80/a@b");
+}
+
 // Before anything asks.
 const bool variables_are_set = setenv("WDS_HF_TOKEN", "hf_abcdef", 1) == 0 &&
                                setenv("WDS_TOKENIZER", "/models/clip", 1) == 0 && setenv("WDS_KEY", "short", 1) == 0;

@@ -267,6 +267,22 @@ TEST_F(Storage, AnImageIsMissingWhereItIsClosedNotWhereATicketHasRunOut) {
   EXPECT_EQ(std::get<std::string>(load_image(path, 100)), "J");
 }
 
+// Behind a mount that is gone all are missing, and behind a ticket that has run out all are closed.
+TEST_F(Storage, AnImageIsNotMissingWhereWhatWasReadBeforeIsGoneToo) {
+  folder.write("x.jpg", "J");
+  const std::string path = folder.path("x.jpg"), other = folder.path("y.jpg");
+  LastFile last;
+  EXPECT_EQ(std::get<LoadFailure>(load_image(other, 100, &last)).reason, RejectReason::missing_image);
+  EXPECT_EQ(std::get<std::string>(load_image(path, 100, &last)), "J");
+  EXPECT_EQ(std::get<LoadFailure>(load_image(other, 100, &last)).reason, RejectReason::missing_image);
+  std::filesystem::rename(path, path + ".away");
+  EXPECT_THROW(load_image(other, 100, &last), StorageError);
+  EXPECT_THROW(load_image(path, 100, &last), StorageError);
+  std::filesystem::rename(path + ".away", path);
+  EXPECT_EQ(std::get<std::string>(load_image(path, 100, &last)), "J");
+  EXPECT_EQ(std::get<LoadFailure>(load_image(other, 100, &last)).reason, RejectReason::missing_image);
+}
+
 TEST_F(Storage, AnImageIsNotMissingWhereItsStorageIsAway) {
   folder.write("x.jpg", "J");
   const std::string path = folder.path("x.jpg");

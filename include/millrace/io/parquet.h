@@ -17,8 +17,8 @@ namespace millrace {
 enum class ParquetType { boolean, int32, int64, uint64, float64, text, bytes };
 
 // What a column is to who looks for images and captions: bytes, of its own or as the member `bytes` of a struct; text;
-// lists of text; lists, maps and structs of anything else.
-enum class ColumnHolds { bytes, text, texts, nested, other };
+// lists of text; lists, maps and structs of anything else; nulls alone, as pandas writes a file without any image.
+enum class ColumnHolds { bytes, text, texts, nested, nothing, other };
 
 struct ParquetColumn {
   std::string name;

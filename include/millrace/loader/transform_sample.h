@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "millrace/dataset/filter.h"
+#include "millrace/dataset/image_uri.h"
 #include "millrace/dataset/sample.h"
 #include "millrace/dataset/storage_retry.h"
 #include "millrace/image/decode.h"
@@ -26,6 +27,7 @@ struct TransformPipeline {
   FilterWatch* filter_watch = nullptr;       // null = nobody watches
   bool one_caption = false;                  // of several captions, the same one in every epoch
   StorageRetry* retry = nullptr;             // for images that lists name; null = StorageErrors are thrown
+  LastFile* last_file = nullptr;             // the same, see NOTE [Missing or away]; null = nobody looks
   EnlargedWatch* enlarged_watch = nullptr;   // null = nobody watches
 };
 

@@ -10,8 +10,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -26,6 +29,20 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds max_look{50};
 constexpr std::chrono::seconds term_patience{2}, kill_patience{5};
+
+// Commands get the machine's libraries, not those that bin/run of scripts/bundle has put before them.
+std::vector<std::string> environment_of_commands() {
+  const char* const before = std::getenv("MILLRACE_LIBRARY_PATH_BEFORE");
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view pair = *variable;
+    const bool is_ours =
+        pair.starts_with("LD_LIBRARY_PATH=") || pair.starts_with("OPAL_") || pair.starts_with("MILLRACE_LIBRARY_PATH");
+    if (!before || !is_ours) variables.emplace_back(pair);
+  }
+  if (before && *before) variables.push_back(std::string("LD_LIBRARY_PATH=") + before);
+  return variables;
+}
 
 // Runs `command` in a new session: standard input is empty, signals are as a shell expects them.
 pid_t start_shell(const std::string& command, int output) {
@@ -43,8 +60,12 @@ pid_t start_shell(const std::string& command, int output) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::array<char*, 4> arguments = {const_cast<char*>("sh"), const_cast<char*>("-c"),
                                     const_cast<char*>(command.c_str()), nullptr};
+  auto variables = environment_of_commands();
+  std::vector<char*> environment;
+  for (auto& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   pid_t shell = -1;
-  const int failed = ::posix_spawn(&shell, "/bin/sh", &actions, &attributes, arguments.data(), environ);
+  const int failed = ::posix_spawn(&shell, "/bin/sh", &actions, &attributes, arguments.data(), environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   errno = failed;

@@ -139,7 +139,8 @@ bool HttpBody::accept_answer(std::string_view beginning) {
   if (total > 0) total_ = total;
   if (is_rest && length >= 0)
     length = total > 0 ? static_cast<curl_off_t>(total) : length + static_cast<curl_off_t>(first);
-  const std::string tag = headers_.find("etag").value_or("");
+  const auto modified = headers_.find("last-modified").value_or("");
+  const std::string tag = headers_.find("etag").value_or(modified);
   const std::optional<curl_off_t> size = length < 0 ? std::nullopt : std::optional(length);
   const bool is_first = !tag_;
   if (is_first) tag_ = tag;

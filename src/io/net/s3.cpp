@@ -182,7 +182,12 @@ class S3Buckets {
   }
 
  private:
+  // Arrow's wheel has an OpenSSL of its own, which looks for certificates where Debian and newer Red Hats have them.
   static void initialize(const std::string& url) {
+    const char* const bundle = std::getenv("AWS_CA_BUNDLE");
+    arrow::fs::FileSystemGlobalOptions everywhere;
+    everywhere.tls_ca_file_path = bundle && *bundle ? bundle : certificates_file();
+    check(arrow::fs::Initialize(everywhere), url);
     auto options = arrow::fs::S3GlobalOptions::Defaults();
     options.log_level = arrow::fs::S3LogLevel::Off;  // its complaints come back as errors too
     if (!arrow::fs::IsS3Initialized()) check(arrow::fs::InitializeS3(options), url);

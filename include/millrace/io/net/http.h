@@ -18,12 +18,11 @@ CURLM* open_transfers();
 // `connect_limit` (1 ms at least); certificates are verified, signals left alone.
 CURL* open_get(const std::string& url, const std::string& user_agent, std::chrono::milliseconds connect_limit);
 
-// For curl_url_set: blanks are taken, as they are by libcurl before 7.78 without a flag.
-#if LIBCURL_VERSION_NUM >= 0x074e00
-constexpr unsigned with_blanks = CURLU_ALLOW_SPACE;
-#else
-constexpr unsigned with_blanks = 0;
-#endif
+// The file of the authorities' certificates: SSL_CERT_FILE, else where the system has it; empty if there is none.
+std::string certificates_file();
+
+// As browsers have it, "a b" is a%20b, also in a query, where libcurl would make a plus of it.
+std::string without_blanks(std::string_view url);
 
 // A parsed URL as text, a host's name beyond ASCII as resolvers know it (xn--mnchen-3ya for münchen). Nothing where it
 // can be no name, or where curl was built without libidn2.
