@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -30,9 +29,6 @@ std::string ending_of_try(const std::filesystem::path& run_dir, std::int64_t ste
 // Renames lines that were put aside to NAME.abandoned-*, once no checkpoint beyond their step has its name any more.
 // Error(io).
 void abandon_lines(const std::filesystem::path& run_dir);
-
-// The last whole line, as JSON; null if there is none, or no file. Error(io).
-nlohmann::json newest_line(const std::filesystem::path& file);
 
 // N of a name such as metrics.jsonl.beyond-step-00003000; nothing for other names.
 std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file);

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/checkpoint/line_files.h"
+#include "millrace/checkpoint/line_scan.h"
 #include "millrace/config/flatten.h"
 #include "millrace/core/append_file.h"
 #include "millrace/core/clock.h"
