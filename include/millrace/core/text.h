@@ -23,8 +23,8 @@ std::string shell_word(const std::string& text);
 // removed, without the mark.
 std::string_view take_until(std::string_view& text, char mark);
 
-// Nothing unless the whole text is one number that fits into T, as std::from_chars reads it: no white space, no plus and
-// no 0x before the digits; "inf" and "nan" are floating-point numbers.
+// Nothing unless the whole text is one number that fits into T, as std::from_chars reads it: no white space, no plus
+// and no 0x before the digits; "inf" and "nan" are floating-point numbers.
 template <std::integral T>
 std::optional<T> parse_number(std::string_view text, int base = 10) {
   T number = 0;
