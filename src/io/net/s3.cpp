@@ -184,9 +184,9 @@ class S3Buckets {
  private:
   // Arrow's wheel has an OpenSSL of its own, which looks for certificates where Debian and newer Red Hats have them.
   static void initialize(const std::string& url) {
-    const char* const bundle = std::getenv("AWS_CA_BUNDLE");
+    const std::string bundle = environment("AWS_CA_BUNDLE");
     arrow::fs::FileSystemGlobalOptions everywhere;
-    everywhere.tls_ca_file_path = bundle && *bundle ? bundle : certificates_file();
+    everywhere.tls_ca_file_path = bundle.empty() ? certificates_file() : bundle;
     check(arrow::fs::Initialize(everywhere), url);
     auto options = arrow::fs::S3GlobalOptions::Defaults();
     options.log_level = arrow::fs::S3LogLevel::Off;  // its complaints come back as errors too
@@ -323,6 +323,15 @@ constexpr const char* hint_on_no_key =
     "`aws configure export-credentials --format env` prints what the AWS tools would take, for the environment; of "
     "~/.aws/config keys, roles (role_arn) and sso are not read";
 
+constexpr const char* hint_on_certificates =
+    "the store's certificate is of no authority known here: AWS_CA_BUNDLE or SSL_CERT_FILE names a file of those that "
+    "are trusted";
+
+// CURLE_PEER_FAILED_VERIFICATION and CURLE_SSL_CACERT_BADFILE.
+bool tells_of_certificates(std::string_view why) {
+  return why.find("curlCode: 60") != why.npos || why.find("curlCode: 77") != why.npos;
+}
+
 // By a code of S3's own that Arrow has no word for: an object that lies in an archive (InvalidObjectState). The AWS
 // library's own failures have codes up to 128.
 bool is_answer_of_s3_alone(std::string_view why) {
@@ -352,7 +361,7 @@ bool is_final_answer(std::string_view why) {
 }
 
 void fail_s3(const arrow::Status& status, const std::string& url) {
-  std::string why = status.message(), hint = hint_on_access;
+  std::string why = status.message(), hint = tells_of_certificates(why) ? hint_on_certificates : hint_on_access;
   bool is_final = false;
   if (is_final_answer(why)) {
     const auto bucket = buckets().bucket_of(url);
