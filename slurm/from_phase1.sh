@@ -17,11 +17,13 @@ leads_elsewhere() {
   return 1
 }
 
-# Whether every part of PIPELINE, which may have links of other names in it, is in START.
-has_all_parts() {
-  local entry
-  for entry in "$pipeline"/*/; do
-    if [[ -d $entry && ! -e $start/$(basename "$entry") ]]; then return 1; fi
+# link_parts FOLDER: what PIPELINE has, whose parts may be links of other names, and FOLDER lacks.
+link_parts() {
+  local entry name
+  for entry in "$pipeline"/*; do
+    name=$(basename "$entry")
+    if [[ $name == FROM || ! -e $entry || -e $1/$name ]]; then continue; fi  # FROM: of an earlier phase
+    ln -s "$(realpath "$entry")" "$1/$name" || refuse "$1 cannot be filled" "see above"
   done
 }
 
@@ -57,7 +59,10 @@ start_from_phase1() (
   if [[ -e $start ]]; then
     [[ -n $digest && $(cut -d' ' -f1 "$start/FROM" 2> /dev/null) == "$digest" ]] ||
       refuse "$start was not made from $checkpoint, which $phase1/DONE names" "give PHASE1_DIR as it was, or another run.dir"
-    if has_all_parts && ! leads_elsewhere; then return 0; fi  # made anew, since the other folder has to be compared with phase 1's; nothing was trained from it
+    if ! leads_elsewhere; then
+      link_parts "$start"
+      return 0
+    fi  # else it is made anew, since the other folder has to be compared with phase 1's; nothing was trained from it
   fi
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
@@ -76,10 +81,7 @@ start_from_phase1() (
     refuse "$checkpoint cannot be exported" "see above; phase 2 takes no other parts than phase 1 had" $(($? == 2 ? 2 : 74))
   mv "$made"/export/{unet,scheduler,model_index.json} "$made/" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
-  for entry in "$pipeline"/*; do
-    if [[ $(basename "$entry") == FROM || -e $made/$(basename "$entry") ]]; then continue; fi  # FROM: of an earlier phase
-    ln -s "$(realpath "$entry")" "$made/$(basename "$entry")" || refuse "$made cannot be filled" "see above"
-  done
+  link_parts "$made"
   { [[ -d $made/unet ]] && echo "$digest $checkpoint weights=$weights" > "$made/FROM" && sync -f "$made/FROM" && rm -rf "$start" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
   rm -rf "$start".tmp-*  # of jobs that were ended in the middle

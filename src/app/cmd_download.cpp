@@ -5,9 +5,6 @@
 #include "launch/run_ranks.h"
 #include "launch/session.h"
 #include "load_config.h"
-#include "millrace/checkpoint/run_lease.h"
-#include "millrace/comm/agree.h"
-#include "millrace/core/files.h"
 #include "millrace/core/text.h"
 #include "millrace/download/download.h"
 #include "output.h"
@@ -76,8 +73,6 @@ int run_download_command(const CommandLine& line) {
     const DownloadConfig& config = loaded.root.download;
     const auto session = start_session(world, "cpu", {}, loaded.root.threads);
     if (line.dry_run) return dry_run(world.group(), config);
-    on_root(world.group(), [&] { make_directories(config.out.value); });
-    const auto lease = RunLease::acquire(world.group(), config.out.value);  // two runs would mix each other's archives
     const auto result = run_download(config, world.group().duplicate(), config.threads.value_or(session.threads));
     if (session.is_root()) print_footer(config, result);
     return static_cast<int>(result.finished ? Exit::done : Exit::requeue);

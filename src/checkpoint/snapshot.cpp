@@ -90,6 +90,11 @@ void Snapshot::allocate(bool pinned) {
   }
 }
 
+void Snapshot::release() {
+  file_ = {};
+  passed_ = {};
+}
+
 void Snapshot::copy(const ShardedAdamW& optimizer) {
   const torch::NoGradGuard no_grad;
   if (among_mates_) return pass_parts(optimizer);

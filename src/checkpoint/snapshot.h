@@ -33,6 +33,7 @@ class Snapshot {
   std::uint64_t bytes(bool pinned) const;
   // Error(io) where that is refused: no fault of the node, as it would be in the middle of a step.
   void allocate(bool pinned);
+  void release();
   // Collective over the trainers: who writes a file gets the parts of the others.
   void copy(const ShardedAdamW& optimizer);
   // (n) fp32, a view into the copy.

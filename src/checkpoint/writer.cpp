@@ -168,6 +168,7 @@ bool CheckpointWriter::find_room(bool pinned) {
     return true;
   } catch (const AgreedError& none) {
     if (none.exit() == Exit::suspect_node) throw;
+    snapshot_->release();  // what this rank has got, where others have not
     if (rank == 0)
       log::warning("no room for a copy of the state ({}): training waits while checkpoints are written", none.what());
     return false;

@@ -25,18 +25,26 @@ bool is_name_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
 }
 
-// "X-Amz-Security-Token" and "HF_TOKEN", but not "tokenizer" and "max_tokens".
+constexpr std::array secret_words = {"signature",  "token",       "secret",     "password", "passwd",
+                                     "credential", "credentials", "apikey",     "api_key",  "api-key",
+                                     "access_key", "access-key",  "accesskeyid"};
+
+// Of a parameter: "X-Amz-Security-Token" and "HF_TOKEN", but not "tokenizer" and "max_tokens".
 bool is_secret_name(std::string_view name) {
-  constexpr std::array words = {"signature",  "token",       "secret",     "password", "passwd",
-                                "credential", "credentials", "apikey",     "api_key",  "api-key",
-                                "access_key", "access-key",  "accesskeyid"};
   constexpr std::array whole = {"sig", "key", "auth", "pass", "pwd"};
   const auto lowered = lower(name);
   if (std::ranges::find(whole, lowered) != whole.end()) return true;
-  return std::ranges::any_of(words, [&](std::string_view word) {
+  return std::ranges::any_of(secret_words, [&](std::string_view word) {
     const auto at = lowered.find(word), end = at + word.size();
     return at != lowered.npos && (end == lowered.size() || !is_letter(lowered[end]));
   });
+}
+
+// Of a variable or an option: not "--token-count", "--password-file" and the KEY=VALUE of our own messages.
+bool is_secret_word(std::string_view name) {
+  const auto lowered = lower(name);
+  return lowered.ends_with("_key") ||
+         std::ranges::any_of(secret_words, [&](std::string_view word) { return lowered.ends_with(word); });
 }
 
 // Replaces text[begin, end) and returns where it goes on.
@@ -54,7 +62,7 @@ bool ends_in_password(std::string_view host) {
   const auto colon = host.rfind(':');
   if (host.find_first_of("@[") != host.npos || colon == host.npos) return false;
   const auto port = host.substr(colon + 1);
-  return !std::ranges::all_of(port, [](char c) { return '0' <= c && c <= '9'; });
+  return port.find_first_not_of("0123456789{}.,") != port.npos;  // also {8000..8003}
 }
 
 void hide_users(std::string& text) {
@@ -80,11 +88,16 @@ void hide_parameters(std::string& text) {
   }
 }
 
-// Masks the word at `at`, in quotes up to their end; returns where the text goes on.
+// Masks the word from `at` on, in quotes up to their end, which may be escaped as in JSON; returns where the text goes
+// on.
 std::size_t hide_word(std::string& text, std::size_t at) {
-  const bool is_quoted = at < text.size() && (text[at] == '"' || text[at] == '\'');
+  const auto is_quote = [&](std::size_t place) {
+    return place < text.size() && (text[place] == '"' || text[place] == '\'');
+  };
+  if (at < text.size() && text[at] == '\\' && is_quote(at + 1)) ++at;
+  const bool is_quoted = is_quote(at);
   if (is_quoted) ++at;
-  const auto end = is_quoted ? find_end(text, text.substr(at - 1, 1), at) : find_end(text, ends_of_address, at);
+  const auto end = find_end(text, is_quoted ? text.substr(at - 1, 1) + "\\" : std::string(ends_of_address), at);
   return end > at ? replace(text, at, end) : at;
 }
 
@@ -97,10 +110,9 @@ void hide_words_of_commands(std::string& text) {
     const bool is_option = word.starts_with("--"), is_assigned = at < text.size() && text[at] == '=';
     const bool is_variable =
         is_assigned && std::ranges::none_of(word, [](char c) { return ('a' <= c && c <= 'z') || c == '.'; });
-    const bool has_value = is_assigned || (at < text.size() && text[at] == ' ');
-    const auto name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
-    if (has_value && (is_option || is_variable) && is_secret_name(name))
-      at = hide_word(text, at + 1);
+    const auto value = is_assigned ? at + 1 : std::min(text.find_first_not_of(blanks, at), text.size());
+    if ((is_variable || (is_option && value > at)) && is_secret_word(word))
+      at = hide_word(text, value);
     else
       ++at;
   }

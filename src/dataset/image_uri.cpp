@@ -46,13 +46,13 @@ LoadFailure too_large(const std::string& uri, std::uint64_t max_bytes) {
 
 // The row's fault, or the storage's.
 LoadFailure missing_file(const std::string& path, const std::string& why, const std::string& message,
-                         const LastFile* last) {
-  if (last && last->is_gone())
+                         const LastFiles* last) {
+  if (last && last->are_gone())
     throw StorageError(path, why, fmt::format("{}, and what was read before is gone, too", message));
   return {RejectReason::missing_image, message};
 }
 
-std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes, LastFile* last) {
+std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes, LastFiles* last) {
   std::error_code error;
   const bool regular = fs::is_regular_file(path, error);
   check_storage(error, path);
@@ -82,14 +82,27 @@ std::variant<std::string, LoadFailure> load_address(const std::string& address, 
 
 }  // namespace
 
-void LastFile::remember(const std::string& path) {
+void LastFiles::remember(const std::string& path) {
+  constexpr std::size_t most = 3;
+  const auto folder_of = [](std::string_view file) { return file.substr(0, file.rfind('/')); };
   const std::lock_guard lock(mutex_);
-  path_ = path;
+  if (!paths_.empty() && folder_of(paths_.front()) == folder_of(path)) {
+    paths_.front() = path;
+    return;
+  }
+  std::erase_if(paths_, [&](const std::string& other) { return folder_of(other) == folder_of(path); });
+  paths_.push_front(path);
+  if (paths_.size() > most) paths_.pop_back();
 }
 
-bool LastFile::is_gone() const {
-  const std::lock_guard lock(mutex_);
-  return !path_.empty() && ::access(path_.c_str(), R_OK) != 0;
+bool LastFiles::are_gone() const {
+  std::deque<std::string> paths;
+  {
+    const std::lock_guard lock(mutex_);
+    paths = paths_;
+  }
+  return !paths.empty() &&
+         std::ranges::none_of(paths, [](const std::string& path) { return ::access(path.c_str(), R_OK) == 0; });
 }
 
 std::string resolve_uri(std::string_view uri, const std::string& list) {
@@ -101,7 +114,8 @@ std::string resolve_uri(std::string_view uri, const std::string& list) {
   return base.substr(0, base.rfind('/') + 1).append(uri);
 }
 
-std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes, LastFile* last) try {
+std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes,
+                                                  LastFiles* last) try {
   // Anything else is a path: what a list says must not be run as a command.
   return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes, last);
 } catch (const RefusedError& error) {

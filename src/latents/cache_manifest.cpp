@@ -99,7 +99,9 @@ static std::optional<std::size_t> find_same(const Archive& earlier, const std::v
     return found == alike.end() ? std::nullopt : std::optional(*found);
   };
   if (const auto same = find([&](const Archive& a) { return a.name == earlier.name; })) return same;
-  if (const auto same = find([&](const Archive& a) { return without_secrets(a.path) == earlier.path; })) return same;
+  if (const auto same =
+          find([&](const Archive& a) { return without_secrets(a.path) == without_secrets(earlier.path); }))
+    return same;
   return find([&](const Archive& a) { return a.bytes > 0 && a.bytes == earlier.bytes && is_longer_name(a, earlier); });
 }
 

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* null_text_name = "null_caption.h5";
+constexpr std::string_view null_text_stem = "null_caption";
 constexpr std::int64_t max_values = 1 << 28;  // of one sample
 
 std::vector<std::int64_t> read_shape(const json& shape, std::size_t rank, const fs::path& path) {
@@ -43,7 +43,11 @@ bool is_latent_cache(const fs::path& folder) {
 // `entry`: what CACHE.json says of it.
 static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const json& entry,
                                                  const std::vector<std::int64_t>& shape) {
-  const fs::path path = folder / null_text_name;
+  const std::string name = entry.at("file");
+  if (!name.starts_with(null_text_stem) || name.find('/') != name.npos)
+    fail(Exit::io, "{}: null_caption lies in {}, which is no file of a cache", (folder / description_name).string(),
+         name);
+  const fs::path path = folder / name;
   if (entry.at("xxh3_128") != hash_file(path).hex())
     fail(Exit::io, "{}: its digest is not the one in {}", path.string(), description_name);
   const Hdf5Reader file(path);
@@ -55,15 +59,18 @@ static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const j
   return text;
 }
 
-// Returns its entry in CACHE.json.
+// Returns its entry in CACHE.json. The name has the digest: another job that begins the same cache at the same time may
+// have got other bits from another GPU, and CACHE.json is the first one's.
 static json write_null_text(const fs::path& folder, const CacheDescription& description) {
-  const fs::path temporary = temporary_name((folder / null_text_name).string());
+  const fs::path temporary = temporary_name((folder / null_text_stem).string());
   Hdf5Writer file(temporary);
   file.create("text", DType::f16, {description.shape.text[1]});
   file.append("text", std::as_bytes(std::span(description.null_text)));
   file.close();
-  const auto written = publish_file(temporary, folder / null_text_name);
-  return {{"file", null_text_name}, {"xxh3_128", written.digest.hex()}};
+  const auto digest = hash_file(temporary).hex();
+  const auto name = fmt::format("{}-{}.h5", null_text_stem, digest.substr(0, 8));
+  publish_file(temporary, folder / name);
+  return {{"file", name}, {"xxh3_128", digest}};
 }
 
 CacheDescription read_cache_description(const fs::path& folder) {

@@ -84,7 +84,7 @@ struct StripeStream::Impl {
         options(options),
         first_sample_guard(order.plan(), options.max_bad_share) {
     this->transforms.retry = &retry;
-    this->transforms.last_file = &last_file;
+    this->transforms.last_files = &last_files;
     if (transforms.filter) this->transforms.filter_watch = &filter_watch.emplace(*transforms.filter);
     ensure(options.threads >= 1 && options.block >= 1, "a stream needs threads and a block");
     for (int i = 0; i < options.threads; ++i) workers.emplace_back([this](std::stop_token stop) { work(stop); });
@@ -323,7 +323,7 @@ struct StripeStream::Impl {
 
   const EpochOrder& order;
   StorageRetry retry;
-  LastFile last_file;  // that a list has named
+  LastFiles last_files;  // that a list has named
   const RetryingSource source;
   TransformPipeline transforms;
   std::optional<FilterWatch> filter_watch;

@@ -29,7 +29,7 @@ using Refusal = std::pair<RejectReason, std::string>;
 
 std::optional<Refusal> read_image(RawSample& sample, const TransformPipeline& transforms) {
   if (sample.image_uri.empty()) return std::nullopt;
-  const auto load = [&] { return load_image(sample.image_uri, transforms.images.max_bytes, transforms.last_file); };
+  const auto load = [&] { return load_image(sample.image_uri, transforms.images.max_bytes, transforms.last_files); };
   auto loaded = transforms.retry ? transforms.retry->run(load) : load();
   if (auto* none = std::get_if<LoadFailure>(&loaded)) return Refusal(none->reason, std::move(none->why));
   sample.image = std::move(std::get<std::string>(loaded));

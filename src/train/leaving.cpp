@@ -48,17 +48,17 @@ Leaving::Leaving(const TrainerContext& context, const LatePatience& patience)
 
 std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   phase::current = phase::waiting_for_samples;
-  const Stopwatch watch;
   double waited = 0, complained_at = 0;  // in which this process was awake
-  std::optional<double> until_there;
+  double until_there = 0;
   bool is_told = false;  // of a late producer, in this wait
   for (bool there = false;;) {
     const Stopwatch round;
+    const bool was_there = there;
     if (!there) there = next_batch(round_seconds, waited);
-    if (there && !until_there) until_there = watch.seconds();
     ++phase::moves;
+    if (!was_there) until_there += round.seconds();
     waited += awake_seconds(round.seconds());
-    const auto waited_us = static_cast<std::int64_t>(1e6 * until_there.value_or(0));
+    const auto waited_us = static_cast<std::int64_t>(1e6 * until_there);
     const auto late = there ? std::nullopt : find_late_producer(waited - complained_at);
     if (late) complained_at = waited;
     std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1, waited_us, late ? 1 : 0};
@@ -70,7 +70,7 @@ std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
     }
     if (any_late && tell_of_late(late)) is_told = true;
     if (waiting) continue;
-    const SampleWait wait{*until_there, 1e-6 * static_cast<double>(longest_us)};
+    const SampleWait wait{until_there, 1e-6 * static_cast<double>(longest_us)};
     if (is_told) log::info("they came after {:.0f} s", wait.longest);
     return wait;
   }

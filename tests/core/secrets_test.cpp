@@ -44,8 +44,11 @@ TEST(WithoutSecrets, HidesWordsOfCommandsByTheirNames) {
             "pipe:AWS_SECRET_ACCESS_KEY=*** aws s3 cp s3://b/0.tar -");
   EXPECT_EQ(without_secrets("pipe:HF_TOKEN='h f' get --password=p --token \"x y\" http://h/0.tar"),
             "pipe:HF_TOKEN='***' get --password=*** --token \"***\" http://h/0.tar");
+  EXPECT_EQ(without_secrets(R"(["pipe:S3_KEY=\"x\" get --token \"x y\" --token  z http://h"])"),
+            R"(["pipe:S3_KEY=\"***\" get --token \"***\" --token  *** http://h"])");
   for (const char* text : {"data.train.columns.key=id", "pipe:get --key-file k --tokenizer=clip http://h", "KEYS=3 x",
-                           "set model.pipeline=/a/token=1 ", "--config a.yaml key=value"})
+                           "set model.pipeline=/a/token=1 ", "--config a.yaml key=value",
+                           "override: 'foo': expected KEY=VALUE", "lr=1e-4 --token-count 5 --password-file=/p"})
     EXPECT_EQ(without_secrets(text), text);
 }
 

@@ -493,7 +493,8 @@ TEST(TextOnTrainer, FromACacheOfTokensAsOnline) {
   const auto report = inspect(cache_of_tokens());
   EXPECT_EQ(report["tokens"], nlohmann::json({77}));
   EXPECT_EQ(report["accepted"], 96);
-  EXPECT_FALSE(fs::exists(cache_path(cache_of_tokens()) + "/null_caption.h5"));
+  for (const auto& entry : fs::directory_iterator(cache_path(cache_of_tokens())))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("null_caption")) << entry;
   expect_success(train("tokens-cache", steps + on_trainer + "encode.cache=" + cache_path(cache_of_tokens())));
   expect_same(online_with_tokens(), "tokens-cache");
   expect_success(train(

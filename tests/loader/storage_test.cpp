@@ -271,7 +271,7 @@ TEST_F(Storage, AnImageIsMissingWhereItIsClosedNotWhereATicketHasRunOut) {
 TEST_F(Storage, AnImageIsNotMissingWhereWhatWasReadBeforeIsGoneToo) {
   folder.write("x.jpg", "J");
   const std::string path = folder.path("x.jpg"), other = folder.path("y.jpg");
-  LastFile last;
+  LastFiles last;
   EXPECT_EQ(std::get<LoadFailure>(load_image(other, 100, &last)).reason, RejectReason::missing_image);
   EXPECT_EQ(std::get<std::string>(load_image(path, 100, &last)), "J");
   EXPECT_EQ(std::get<LoadFailure>(load_image(other, 100, &last)).reason, RejectReason::missing_image);

@@ -27,7 +27,7 @@ struct TransformPipeline {
   FilterWatch* filter_watch = nullptr;       // null = nobody watches
   bool one_caption = false;                  // of several captions, the same one in every epoch
   StorageRetry* retry = nullptr;             // for images that lists name; null = StorageErrors are thrown
-  LastFile* last_file = nullptr;             // the same, see NOTE [Missing or away]; null = nobody looks
+  LastFiles* last_files = nullptr;           // the same, see NOTE [Missing or away]; null = nobody looks
   EnlargedWatch* enlarged_watch = nullptr;   // null = nobody watches
 };
 

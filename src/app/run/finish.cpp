@@ -67,6 +67,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
 // Who aborts first would end rank 0 in the middle of writing STATE.
 void let_rank_0_write(const Group& trainers) {
   try {
+    trainers.set_time_limit(30);
     trainers.barrier();
   } catch (const Error&) {  // the failure is told, not this
   }

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "launch/session.h"
 #include "millrace/comm/fault.h"
@@ -50,11 +51,15 @@ auto receive_parcels(const ParcelExchange& exchange, const ParcelExchange::Produ
   }
 }
 
-// The part of a rank that only encodes. What `produce` throws is told to its trainers first.
-inline void send_parcels(const ParcelExchange& exchange, const ParcelExchange::Produce& produce) {
+// A producer's end, for a rank that only encodes. All ranks make their ends at the same time.
+inline std::unique_ptr<ParcelSender> make_sender(const ParcelExchange& exchange) {
   const auto trainers = peer_ranks(exchange.roles, exchange.input.routing, exchange.session.world.rank());
-  const auto sender = make_mpi_sender(exchange.group, trainers, exchange.size());
-  tell_errors_of(*sender, [&] { exchange.run(produce, *sender); });
+  return make_mpi_sender(exchange.group, trainers, exchange.size());
+}
+
+// Errors of `produce` reach the trainers before they are thrown here.
+inline void send_parcels(const ParcelExchange& exchange, ParcelSender& sender, const ParcelExchange::Produce& produce) {
+  tell_errors_of(sender, [&] { exchange.run(produce, sender); });
 }
 
 }  // namespace millrace

@@ -63,9 +63,10 @@ std::vector<EncodedBatch> validation_batches(const Rounds& rounds, const Group& 
 
 RoundEnd produce_for_trainers(const Rounds& rounds, const ParcelExchange& exchange,
                               const ParcelExchange::Produce& produce) {
+  const auto sender = make_sender(exchange);  // where that fails, no trainer could be told
   phase::current = phase::producing;
   try {
-    send_parcels(exchange, produce);
+    send_parcels(exchange, *sender, produce);
   } catch (...) {
     // The trainers save what they have trained, print this and end all ranks, unless they have ended in order
     // meanwhile.
@@ -165,6 +166,7 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   const auto of_role = world.split(rounds.trains() ? 0 : 1, world.rank());
   auto validation = validation_batches(rounds, of_role);
   if (told_to_stop(world)) return stopped(rounds, plan.start);
+  phase::steps_taken = 0;  // validation's parcels were no part of training
   startup::done("validation");
   if (is_first_on_host(plan.roles.producers, session.world.hosts(), world.rank())) clear_leftovers(plan.input.encoding);
   torch::Tensor null_text;  // the empty caption's embeddings, f16 (77, C): the first producer's, or a trainer's own

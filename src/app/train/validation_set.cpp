@@ -138,7 +138,7 @@ std::vector<EncodedBatch> share_validation(const ValidationPass& pass) {
   };
   if (pass.roles.trains(pass.session.world.rank()))
     return receive_parcels(exchange, produce, [&](ParcelReceiver& receiver) { return collect(pass, receiver); });
-  send_parcels(exchange, produce);
+  send_parcels(exchange, *make_sender(exchange), produce);
   return {};
 }
 

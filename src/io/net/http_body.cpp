@@ -139,12 +139,15 @@ bool HttpBody::accept_answer(std::string_view beginning) {
   if (total > 0) total_ = total;
   if (is_rest && length >= 0)
     length = total > 0 ? static_cast<curl_off_t>(total) : length + static_cast<curl_off_t>(first);
-  const auto modified = headers_.find("last-modified").value_or("");
-  const std::string tag = headers_.find("etag").value_or(modified);
+  const std::string tag = headers_.find("etag").value_or("");
+  const std::string modified = headers_.find("last-modified").value_or("");
   const std::optional<curl_off_t> size = length < 0 ? std::nullopt : std::optional(length);
   const bool is_first = !tag_;
   if (is_first) tag_ = tag;
-  const bool is_same_size = size == size_ || (!tag.empty() && !(size && size_));
+  if (is_first) modified_ = modified;
+  // Where one of two answers names no size, another sign has to tell. Mirrors of one file have times of their own.
+  const bool is_told = !tag.empty() || (!modified.empty() && modified == modified_);
+  const bool is_same_size = size == size_ || (is_told && !(size && size_));
   if (!size_) size_ = size;
   return is_first || (tag == tag_ && is_same_size);
 }

@@ -56,6 +56,7 @@ class HttpBody final : public ByteStream {
   // What tells this content from another. An answer in chunks names no size, though its rest may have one: the tag
   // must do there.
   std::optional<std::string> tag_;
+  std::string modified_;
   std::optional<curl_off_t> size_;
   std::uint64_t total_ = 0;  // by Content-Range; 0 = unknown
 
