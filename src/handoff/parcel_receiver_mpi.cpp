@@ -166,10 +166,9 @@ class MpiReceiver final : public ParcelReceiver {
   void finish(double limit_seconds) override {
     request_stop();
     for (Backoff backoff; !drop_until_idle(); backoff.pause()) {
-      if (backoff.awake_seconds() > limit_seconds) {
-        fail(Exit::suspect_node, "the producers on ranks {} did not stop within {:.0f} s", busy_producers(),
-             limit_seconds);
-      }
+      if (backoff.awake_seconds() <= limit_seconds) continue;
+      if (const auto busy = busy_producers(); !busy.empty())
+        fail(Exit::suspect_node, "the producers on ranks {} did not stop within {:.0f} s", busy, limit_seconds);
     }
     const auto state = look();
     for (const auto& peer : peers_) {
