@@ -81,7 +81,7 @@ start_from_phase1() (
     refuse "$checkpoint cannot be exported" "see above; phase 2 takes no other parts than phase 1 had" $(($? == 2 ? 2 : 74))
   mv "$made"/export/{unet,scheduler,model_index.json} "$made/" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
-  compgen -G "$pipeline/*" > /dev/null || refuse "$pipeline has nothing in it" "see to model.pipeline"
+  [[ -n $(ls "$pipeline") ]] || refuse "$pipeline has nothing in it" "see to model.pipeline"
   link_parts "$made"
   { [[ -d $made/unet ]] && echo "$digest $checkpoint weights=$weights" > "$made/FROM" && sync -f "$made/FROM" && rm -rf "$start" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
