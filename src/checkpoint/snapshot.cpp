@@ -91,8 +91,8 @@ void Snapshot::allocate(bool pinned) {
 }
 
 void Snapshot::release() {
-  file_ = {};
-  passed_ = {};
+  file_ = torch::Tensor();
+  passed_ = torch::Tensor();
 }
 
 void Snapshot::copy(const ShardedAdamW& optimizer) {
