@@ -21,6 +21,7 @@
 
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/io/net/http.h"
 #include "net/proxy.h"
 
 namespace millrace {
