@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cache_files.h"
 #include "millrace/core/abandoned.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -85,10 +86,7 @@ CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, cons
 // Whatever is odd about the file, the archive is asked.
 std::optional<std::uint64_t> CachedArchive::find_end() const {
   const fs::path path = folder_ / end_name;
-  std::error_code error;
-  const bool is_there = fs::is_regular_file(path, error);
-  check_storage(error, path);
-  if (!is_there) return std::nullopt;
+  if (!is_file(path)) return std::nullopt;
   try {
     const auto document = read_json_object(path);
     const auto &rows = document.at("rows"), &bytes = document.at("bytes");

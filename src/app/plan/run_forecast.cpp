@@ -1,7 +1,6 @@
 #include "plan/run_forecast.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -290,11 +289,9 @@ class Forecaster {
     const auto is_its_name = [&](const auto& entry) { return lower(entry.first) == gpu.name; };
     const auto found = std::ranges::find_if(plan_config_.prices, is_its_name);
     if (found == plan_config_.prices.end()) return std::nullopt;
-    double price = 0;
-    const auto& text = found->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), price);
-    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(price) || price < 0)
-      fail(Exit::usage, "plan.prices.{}: \"{}\" is no price", gpu.name, text);
+    const auto price = parse_number<double>(found->second);
+    if (!price || !std::isfinite(*price) || *price < 0)
+      fail(Exit::usage, "plan.prices.{}: \"{}\" is no price", gpu.name, found->second);
     return price;
   }
 

@@ -46,7 +46,7 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
                                       plan.pipeline.path(), describe_encoders(world, plan));
   plan.start = plan_start(world, config, identity, plan.input.data.manifest, plan.roles.trainers);
   on_root(world, [&] { check_ema_start(plan); });
-  if (const auto complaint = complaint_about_ema_start(plan)) plan.warnings.push_back(*complaint);
+  plan.warn_of(complaint_about_ema_start(plan));
   startup::done("checkpoint");
   return plan;
 }

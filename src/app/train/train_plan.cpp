@@ -88,8 +88,7 @@ void plan_model(TrainPlan& plan) {
   const auto folders = plan.pipeline.scheduler();
   plan.scheduler = trained_scheduler(folders, c.objective);
   plan.warnings = list_objective_problems(folders, c.objective);
-  if (plan.pipeline.has("vae"))
-    if (const auto complaint = complaint_about_shift(plan.pipeline.config("vae"))) plan.warnings.push_back(*complaint);
+  if (plan.pipeline.has("vae")) plan.warn_of(complaint_about_shift(plan.pipeline.config("vae")));
   if (!plan.pictures.empty()) plan.sampling = plan_sampling(plan.scheduler, c.samples);
 }
 
@@ -114,8 +113,8 @@ void plan_roles(const Session& session, TrainPlan& plan) {
     std::vector<std::string> hosts;
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
     plan.shards = plan_shards(plan.config.parallel, hosts);
-    if (const auto complaint = complaint_about_nodes(plan.shards, hosts)) plan.warnings.push_back(*complaint);
-    if (const auto complaint = complaint_about_cpu_producers(plan.roles, gpus)) plan.warnings.push_back(*complaint);
+    plan.warn_of(complaint_about_nodes(plan.shards, hosts));
+    plan.warn_of(complaint_about_cpu_producers(plan.roles, gpus));
     check_cuda_graphs(plan, gpus);
   });
 }
@@ -240,8 +239,8 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
   on_all(world, [&] {
     check_prediction(plan, report);
     check_shapes(plan, report);
-    const auto captions = complaint_about_captions(input.encoding, c.objective);
-    if (captions && !report.is_set("objective.caption_dropout")) plan.warnings.push_back(*captions);
+    if (!report.is_set("objective.caption_dropout"))
+      plan.warn_of(complaint_about_captions(input.encoding, c.objective));
     input.routing = plan_routing(plan.roles, input.stripes());
   });
   plan.own_memory = own_memory(session);
@@ -250,10 +249,9 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
       on_all(world, [&] { return micro_batch_of_share(input.routing, c.batch.global, plan.micro_batch); });
   on_all(world, [&] { plan_parcels(input, c.batch.global, plan.roles); });
   plan.validation = plan_validation(session, c, plan.pipeline, plan.roles, input.encoding.shape);
-  for (const auto& complaint :
-       {complaint_about_shares(input.routing), complaint_about_producers(plan.roles, input.stripes(), c.batch.global),
-        complaint_about_sums(c.parallel, plan.shards, session.device)})
-    if (complaint) plan.warnings.push_back(*complaint);
+  plan.warn_of(complaint_about_shares(input.routing));
+  plan.warn_of(complaint_about_producers(plan.roles, input.stripes(), c.batch.global));
+  plan.warn_of(complaint_about_sums(c.parallel, plan.shards, session.device));
   startup::done("plan");
 }
 

@@ -42,6 +42,9 @@ struct TrainPlan {
   std::optional<SamplingPlan> sampling = {};  // how to paint them; none without pictures
   Start start = {};                           // step 0 until `train` has looked for a checkpoint
 
+  void warn_of(const std::optional<std::string>& complaint) {
+    if (complaint) warnings.push_back(*complaint);
+  }
   UNet2DConditionConfig unet_config() const { return UNet2DConditionConfig::from_json(unet, unet_file); }
 };
 
